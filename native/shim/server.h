@@ -1,0 +1,208 @@
+// The server's half of the shim: llama.cpp's own argument parser, loading, request translation, samplers and result
+// formatting, behind C entry points. JSON crosses as UTF-8 bytes, tokens as arrays.
+//
+// Threads: `pyggml_args_*` before the engine starts; `pyggml_server_load/free`, `pyggml_step` and `pyggml_task_*` on
+// the engine thread; `pyggml_request_*`, `pyggml_translate` and `pyggml_describe` on any thread while the server is
+// loaded, one thread at a time for one request.
+#pragma once
+
+#include "error.h"
+#include "llama.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pyggml_args    pyggml_args;    // a parsed command line
+typedef struct pyggml_server  pyggml_server;  // a loaded model, its context and what translation needs
+typedef struct pyggml_request pyggml_request; // a translated request: formatting state of each of its tasks
+typedef struct pyggml_task    pyggml_task;    // one completion: sampler, generated text, counters
+
+// Bytes owned by the receiver; release with pyggml_bytes_free.
+typedef struct pyggml_bytes {
+    uint8_t * data;
+    size_t    size;
+} pyggml_bytes;
+
+PYGGML_API void pyggml_bytes_free(pyggml_bytes * bytes);
+
+// -- command line ----------------------------------------------------------------------------------------------------
+
+// argv[0] is the program's name. Prints usage, version and the reason of a refusal itself, as llama-server does; help
+// and version end the process with status 0.
+PYGGML_API int  pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err);
+// What the parser made of it, after the steps that llama-server does before loading: a JSON object.
+PYGGML_API int  pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
+PYGGML_API void pyggml_args_free(pyggml_args * args);
+
+// One line into llama.cpp's log (stderr, --log-file, -lv): level 'E', 'W', 'I', 'T' or 'D'.
+PYGGML_API void pyggml_log(char level, const char * text);
+PYGGML_API void pyggml_log_flush(void);
+
+// -- loading ---------------------------------------------------------------------------------------------------------
+
+PYGGML_API int  pyggml_server_load(pyggml_args * args, pyggml_server ** out, pyggml_error * err);
+PYGGML_API void pyggml_server_free(pyggml_server * server);
+
+PYGGML_API struct llama_model *   pyggml_server_model(pyggml_server * server);
+PYGGML_API struct llama_context * pyggml_server_context(pyggml_server * server);
+
+// What the engine must know of the loaded model.
+typedef struct pyggml_server_info {
+    int32_t n_slots;
+    int32_t n_ctx;         // cells of the whole pool
+    int32_t n_ctx_slot;    // positions that one slot may use
+    int32_t n_batch;
+    int32_t n_swa;         // 0 also with --swa-full
+    int32_t has_memory;    // 0: no KV cache at all
+    int32_t kv_unified;
+    int32_t can_shift;
+    int32_t is_recurrent;  // purely recurrent: no pool
+    int32_t is_hybrid;
+    int32_t partial_rm;    // a tail of a sequence can be removed
+    int32_t ctx_shift;     // --context-shift in force
+    int32_t cont_batching;
+    int32_t add_bos;
+    float   slot_prompt_similarity;
+} pyggml_server_info;
+
+PYGGML_API int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err);
+
+// -- translation -----------------------------------------------------------------------------------------------------
+
+enum pyggml_request_kind {
+    PYGGML_REQUEST_COMPLETION     = 0,
+    PYGGML_REQUEST_OAI_COMPLETION = 1,
+    PYGGML_REQUEST_OAI_CHAT       = 2,
+};
+
+enum pyggml_translation {
+    PYGGML_TRANSLATE_TOKENIZE       = 0,
+    PYGGML_TRANSLATE_DETOKENIZE     = 1,
+    PYGGML_TRANSLATE_APPLY_TEMPLATE = 2,
+};
+
+enum pyggml_description {
+    PYGGML_DESCRIBE_PROPS  = 0,
+    PYGGML_DESCRIBE_MODELS = 1,
+};
+
+// A refused request is no error of the call: *out stays NULL and `refusal` is llama-server's JSON error object.
+PYGGML_API int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
+                                     pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err);
+PYGGML_API void pyggml_request_free(pyggml_request * request);
+
+typedef struct pyggml_request_info {
+    int32_t n_tasks;
+    int32_t stream;
+    int32_t ends_with_done;      // a stream ends with "data: [DONE]"
+    int32_t sse_ping_interval_s;
+} pyggml_request_info;
+
+PYGGML_API void pyggml_request_get_info(const pyggml_request * request, pyggml_request_info * out);
+
+// Hands the i-th task over; a second call for the same i gives NULL.
+PYGGML_API pyggml_task * pyggml_request_take_task(pyggml_request * request, int32_t i);
+
+// One payload of the i-th task as text: SSE events (as_stream) or a JSON value. Payloads in the order they were made.
+PYGGML_API int pyggml_request_format(pyggml_request * request, int32_t i, const uint8_t * payload, size_t size,
+                                     int as_stream, pyggml_bytes * out, pyggml_error * err);
+// An error object in the middle of a stream.
+PYGGML_API int pyggml_request_format_error(const pyggml_request * request, const char * error, size_t size,
+                                           pyggml_bytes * out, pyggml_error * err);
+// The body of a response that is not streamed, from the JSON results of all its tasks.
+PYGGML_API int pyggml_request_join(const pyggml_request * request, int32_t n, const char * const * results,
+                                   const size_t * sizes, pyggml_bytes * out, pyggml_error * err);
+
+// Calls that need no task. As for a request, a refusal is no error of the call.
+PYGGML_API int pyggml_translate(const pyggml_server * server, int translation, const char * body, size_t size,
+                                pyggml_bytes * out, pyggml_bytes * refusal, pyggml_error * err);
+PYGGML_API int pyggml_describe(const pyggml_server * server, int description, pyggml_bytes * out, pyggml_error * err);
+
+// -- tasks -----------------------------------------------------------------------------------------------------------
+
+typedef struct pyggml_task_info {
+    const llama_token * tokens; // the prompt; valid as long as the task
+    int32_t             n_tokens;
+    const char *        params_json; // as /slots shows it
+    int32_t             id_slot;     // the slot that the request asks for, or -1
+    int32_t             n_predict;   // -1: no limit
+    int32_t             n_keep;
+    int32_t             n_discard;
+    int32_t             n_cache_reuse;
+    int32_t             stream;
+    int32_t             return_progress;
+    int32_t             cache_prompt;
+} pyggml_task_info;
+
+PYGGML_API void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info * out);
+PYGGML_API void pyggml_task_free(pyggml_task * task);
+
+// The slot starts on the prompt: n_cached tokens of it are reused, the slot may use n_ctx positions.
+PYGGML_API void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n_ctx, int32_t n_cached);
+// Time spent parked is nobody's prompt or generation time.
+PYGGML_API void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us);
+// The context was shifted: the text is truncated from here on.
+PYGGML_API void pyggml_task_set_truncated(pyggml_task * task);
+
+typedef struct pyggml_task_stats {
+    int64_t n_prompt_cached;
+    int64_t n_prompt_processed;
+    int64_t n_gen;
+    int64_t n_gen_steps;
+    int64_t t_prompt_us;
+    int64_t t_gen_us;
+    int32_t has_next_token;
+    int32_t has_new_line;
+} pyggml_task_stats;
+
+PYGGML_API void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out);
+
+// Payloads: a prompt-progress report (n_past prompt tokens are in the cache), and the end of the task.
+PYGGML_API int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+PYGGML_API int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+
+// -- the one call per step -------------------------------------------------------------------------------------------
+
+enum pyggml_stop {
+    PYGGML_STOP_NONE  = 0,
+    PYGGML_STOP_EOS   = 1,
+    PYGGML_STOP_WORD  = 2,
+    PYGGML_STOP_LIMIT = 3,
+};
+
+// What one slot has in the batch.
+typedef struct pyggml_row {
+    pyggml_task * task;
+    int32_t       i_batch;         // the row to sample from, or -1
+    int32_t       n_prompt_tokens; // tokens of its prompt in this batch
+    int32_t       n_past;          // tokens in the slot once the batch is decoded
+} pyggml_row;
+
+typedef struct pyggml_sampled {
+    int32_t         token;   // LLAMA_TOKEN_NULL where nothing was sampled
+    int32_t         stop;    // enum pyggml_stop; not NONE: call pyggml_task_final
+    int32_t         failed;  // 1: sampling threw, `payload` is the message; the other rows are unharmed
+    const uint8_t * payload; // streamed tasks: the event; valid until the next step. May be empty.
+    size_t          size;
+} pyggml_sampled;
+
+typedef struct pyggml_batch_view {
+    int32_t              n_tokens;
+    const llama_token *  token;
+    const llama_pos *    pos;
+    const llama_seq_id * seq_id;
+    const int8_t *       output;
+} pyggml_batch_view;
+
+// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row. *decode_status is
+// llama_decode's result; rows are touched only when it is 0.
+PYGGML_API int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                           const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,155 @@
+// Loading: model, context and chat templates through llama.cpp's own common library.
+#include "server_types.hpp"
+
+#include "arg.h"
+#include "chat.h"
+#include "speculative.h"
+
+#include <filesystem>
+
+using json = common_json;
+
+int32_t pyggml_server::n_ctx_slot() const {
+    int32_t n = int32_t(llama_n_ctx_seq(ctx));
+    if (params.kv_unified_per_slot > 0) {
+        n = std::min(n, params.kv_unified_per_slot);
+    }
+    return std::min(n, llama_model_n_ctx_train(model));
+}
+
+static void fetch_model(common_params & params) {
+    if (params.model.hf_repo.empty() && params.model.docker_repo.empty() && params.model.url.empty()) {
+        return;
+    }
+    auto handler = common_models_handler_init(params, LLAMA_EXAMPLE_SERVER);
+    common_models_handler_apply(handler, params);
+}
+
+static void load_weights(pyggml_server & server) {
+    common_params & params = server.params;
+
+    // one row of logits per slot and step
+    const auto limits            = common_speculative_get_output_limits(params.n_batch, params.n_parallel, 0);
+    params.n_outputs_max         = std::max(1, limits.total);
+    params.n_outputs_max_per_seq = std::max(1, limits.per_seq);
+
+    SRV_INF("loading model '%s'\n", params.model.get_name().c_str());
+    server.init  = common_init_from_params(params);
+    server.model = server.init->model();
+    server.ctx   = server.init->context();
+    if (server.model == nullptr) {
+        throw std::runtime_error("failed to load model, '" + params.model.path + "'");
+    }
+    if (server.ctx == nullptr) {
+        throw std::runtime_error("failed to create a context for model '" + params.model.path +
+                                 "': lower -c, -np or the batch size");
+    }
+    server.vocab = llama_model_get_vocab(server.model);
+}
+
+// Switches off what this model's memory cannot do, as llama-server does.
+static void settle_abilities(pyggml_server & server) {
+    common_params & params = server.params;
+    llama_memory_t  mem    = llama_get_memory(server.ctx);
+    if (params.ctx_shift && (mem == nullptr || !llama_memory_can_shift(mem))) {
+        params.ctx_shift = false;
+        SRV_WRN("%s", "ctx_shift is not supported by this context, it will be disabled\n");
+    }
+    if (params.swa_full && llama_model_n_swa(server.model) == 0) {
+        params.swa_full = false;
+        SRV_WRN("%s", "swa_full is not supported by this model, it will be disabled\n");
+    }
+    const auto rm      = common_context_can_seq_rm(server.ctx);
+    server.can_rm_tail = rm == COMMON_CONTEXT_SEQ_RM_TYPE_PART;
+    if (!params.model_alias.empty()) {
+        server.model_name = *params.model_alias.begin();
+    } else if (!params.model.get_name().empty()) {
+        server.model_name = params.model.get_name();
+    } else {
+        server.model_name = std::filesystem::path(params.model.path).filename().string();
+    }
+    if (!params.ui_config_json.empty()) {
+        server.ui_settings = json::parse(params.ui_config_json);
+    }
+}
+
+static void load_templates(pyggml_server & server) {
+    const common_params &     params = server.params;
+    common_chat_templates_ptr templates;
+    bool                      thinking = false;
+    try {
+        templates = common_chat_templates_init(server.model, params.chat_template);
+        common_chat_format_example(templates.get(), params.use_jinja, params.default_template_kwargs);
+        thinking = params.enable_reasoning != 0 && params.use_jinja &&
+                   common_chat_templates_support_enable_thinking(templates.get());
+    } catch (const std::exception & e) {
+        throw std::runtime_error(std::string("chat template parsing error: ") + e.what() +
+                                 "; try --no-jinja, or another template with --chat-template");
+    }
+    server_chat_params & chat     = server.chat_params;
+    chat.use_jinja                = params.use_jinja;
+    chat.prefill_assistant        = params.prefill_assistant;
+    chat.reasoning_format         = params.reasoning_format;
+    chat.chat_template_kwargs     = params.default_template_kwargs;
+    chat.tmpls                    = std::move(templates);
+    chat.allow_image              = false;
+    chat.allow_audio              = false;
+    chat.allow_video              = false;
+    chat.enable_thinking          = thinking;
+    chat.reasoning_budget         = params.sampling.reasoning_budget_tokens;
+    chat.reasoning_budget_message = params.sampling.reasoning_budget_message;
+    chat.media_path               = params.media_path;
+    chat.force_pure_content       = params.force_pure_content_parser;
+}
+
+extern "C" int pyggml_server_load(pyggml_args * args, pyggml_server ** out, pyggml_error * err) {
+    *out = nullptr;
+    return pyggml_guard(err, [&] {
+        auto server    = std::make_unique<pyggml_server>();
+        server->params = args->params;
+        llama_backend_init();
+        llama_numa_init(server->params.numa);
+        common_params_print_info(server->params, true);
+        fetch_model(server->params);
+        load_weights(*server);
+        settle_abilities(*server);
+        load_templates(*server);
+        SRV_INF("initializing, n_slots = %d, n_ctx_slot = %d, kv_unified = '%s'\n", server->params.n_parallel,
+                server->n_ctx_slot(), server->params.kv_unified ? "true" : "false");
+        *out = server.release();
+    });
+}
+
+extern "C" void pyggml_server_free(pyggml_server * server) {
+    delete server;
+}
+
+extern "C" struct llama_model * pyggml_server_model(pyggml_server * server) {
+    return server->model;
+}
+
+extern "C" struct llama_context * pyggml_server_context(pyggml_server * server) {
+    return server->ctx;
+}
+
+extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        const common_params & params = server->params;
+        llama_memory_t        mem    = llama_get_memory(server->ctx);
+        out->n_slots                 = params.n_parallel;
+        out->n_ctx                   = int32_t(llama_n_ctx(server->ctx));
+        out->n_ctx_slot              = server->n_ctx_slot();
+        out->n_batch                 = int32_t(llama_n_batch(server->ctx));
+        out->n_swa                   = params.swa_full ? 0 : llama_model_n_swa(server->model);
+        out->has_memory              = mem != nullptr;
+        out->kv_unified              = params.kv_unified;
+        out->can_shift               = mem != nullptr && llama_memory_can_shift(mem);
+        out->is_recurrent            = llama_model_is_recurrent(server->model);
+        out->is_hybrid               = llama_model_is_hybrid(server->model);
+        out->partial_rm              = server->can_rm_tail;
+        out->ctx_shift               = params.ctx_shift;
+        out->cont_batching           = params.cont_batching;
+        out->add_bos                 = llama_vocab_get_add_bos(server->vocab);
+        out->slot_prompt_similarity  = params.slot_prompt_similarity;
+    });
+}

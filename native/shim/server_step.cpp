@@ -1,0 +1,59 @@
+// The one native call per pass of the engine: decode, wait, sample every ready row. Engine thread, no GIL.
+#include "server_task.hpp"
+
+#include <algorithm>
+
+static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
+    std::vector<int32_t>        n_seq_id(in.n_tokens, 1);
+    std::vector<llama_seq_id *> seq_id(in.n_tokens);
+    for (int32_t i = 0; i < in.n_tokens; ++i) {
+        seq_id[i] = const_cast<llama_seq_id *>(in.seq_id + i);
+    }
+    llama_batch batch = {};
+    batch.n_tokens    = in.n_tokens;
+    batch.token       = const_cast<llama_token *>(in.token);
+    batch.pos         = const_cast<llama_pos *>(in.pos);
+    batch.n_seq_id    = n_seq_id.data();
+    batch.seq_id      = seq_id.data();
+    batch.logits      = const_cast<int8_t *>(in.output);
+    return llama_decode(ctx, batch);
+}
+
+static void sample_row(pyggml_server & server, const pyggml_row & row, pyggml_sampled & out, std::string & payload) {
+    try {
+        payload = pyggml_task_sample(*row.task, server.ctx, row.i_batch, row.n_past, out);
+    } catch (const std::exception & e) {
+        out.failed = 1;
+        payload    = e.what();
+    }
+    out.payload = reinterpret_cast<const uint8_t *>(payload.data());
+    out.size    = payload.size();
+}
+
+extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                           const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        for (int32_t i = 0; i < n_rows; ++i) {
+            out[i] = { LLAMA_TOKEN_NULL, PYGGML_STOP_NONE, 0, nullptr, 0 };
+        }
+        *decode_status = decode(server->ctx, *batch);
+        if (*decode_status != 0) {
+            return;
+        }
+        const bool any = std::any_of(rows, rows + n_rows, [](const pyggml_row & r) { return r.i_batch >= 0; });
+        if (any) {
+            llama_synchronize(server->ctx);
+        }
+        const int64_t now_us = ggml_time_us();
+        server->step_payloads.resize(size_t(n_rows));
+        for (int32_t i = 0; i < n_rows; ++i) {
+            if (rows[i].n_prompt_tokens > 0) {
+                rows[i].task->stats.n_prompt_processed += uint64_t(rows[i].n_prompt_tokens);
+                rows[i].task->stats.set_prompt_last(now_us);
+            }
+            if (rows[i].i_batch >= 0) {
+                sample_row(*server, rows[i], out[i], server->step_payloads[i]);
+            }
+        }
+    });
+}

@@ -1,0 +1,88 @@
+// The objects behind server.h. Internal to the shim.
+#pragma once
+
+#include "server.h"
+
+#include "server-chat.h"
+#include "server-common.h"
+#include "server-schema.h"
+#include "server-task.h"
+
+#include "common.h"
+#include "sampling.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+struct pyggml_args {
+    common_params params;
+};
+
+struct pyggml_server {
+    common_params          params; // as loading changed it
+    common_init_result_ptr init;
+    llama_model *          model = nullptr;
+    llama_context *        ctx   = nullptr;
+    const llama_vocab *    vocab = nullptr;
+    server_chat_params     chat_params;
+    mtmd_helper_init_opt   init_opt = mtmd_helper_init_opt_default();
+    std::string            model_name;
+    common_json            ui_settings = common_json::object();
+    bool                   can_rm_tail = true;
+    std::vector<std::string> step_payloads; // what pyggml_sampled.payload points to
+
+    int32_t n_ctx_slot() const;
+};
+
+struct pyggml_task {
+    const pyggml_server * server = nullptr;
+    task_params           params;
+    llama_tokens          tokens;
+    std::string           params_json;
+    int32_t               id_slot_wanted = -1;
+    int32_t               index          = 0;
+
+    common_sampler_ptr sampler;
+    bool               primed = false; // the sampler has seen the prompt
+
+    int32_t           id_slot = -1;
+    int32_t           n_ctx   = 0;
+    server_slot_stats stats   = {};
+
+    std::string                          text;
+    llama_tokens                         generated;
+    std::vector<completion_token_output> probs;
+    size_t                               n_sent      = 0; // bytes of `text` that were handed out
+    size_t                               last_nl_pos = 0;
+    bool                                 has_new_line = false;
+    bool                                 truncated    = false;
+    bool                                 has_next     = true;
+    stop_type                            stop         = STOP_TYPE_NONE;
+    std::string                          stopping_word;
+
+    bool ctx_shift() const { return server->params.ctx_shift; }
+};
+
+// Formatting state of one task; the engine never sees it.
+struct pyggml_formatter {
+    task_params       params;
+    llama_tokens      prompt;
+    task_result_state state;
+    int32_t           index;
+
+    pyggml_formatter(const task_params & params, const llama_tokens & prompt, int32_t index) :
+        params(params), prompt(prompt), state(params.chat_parser_params), index(index) {}
+};
+
+struct pyggml_request {
+    const pyggml_server *                          server = nullptr;
+    bool                                           stream = false;
+    task_response_type                             res_type = TASK_RESPONSE_TYPE_NONE;
+    int32_t                                        sse_ping_interval_s = 30;
+    std::vector<std::unique_ptr<pyggml_task>>      tasks;
+    std::vector<std::unique_ptr<pyggml_formatter>> formatters;
+};
+
+// Copies into memory that pyggml_bytes_free releases. Throws std::bad_alloc.
+void pyggml_bytes_assign(pyggml_bytes * out, const std::string & text);

@@ -1,0 +1,25 @@
+"""Settings of our own, as the command line gives them. A leaf; read by the engine and shown by the banner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptOptions:
+    """The `--preempt-*` flags (see docs of each flag in cli.py). Sizes in MiB, times in seconds."""
+
+    ram_mib: int | None = None  # None: min(8192, a quarter of available or cgroup memory)
+    use_async: bool = True
+    staging_mib: int = 256
+    policy: str = "smallest"
+    rotate_s: float = 30.0
+    every_n_tokens: int = 0  # LLAMA_SERVER_PREEMPT_EVERY; 0 = off
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One start of the server: our options, and the arguments that llama.cpp's own parser gets."""
+
+    llama_argv: tuple[str, ...] = ()
+    preempt: PreemptOptions = field(default_factory=PreemptOptions)

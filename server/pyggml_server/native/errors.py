@@ -1,0 +1,43 @@
+"""Errors of the border to llama.cpp, and llama-server's error objects. Importable without the compiled module."""
+
+from __future__ import annotations
+
+import json
+
+STATUS_BY_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "server_error": 500,
+    "not_supported_error": 501,
+    "unavailable_error": 503,
+    "exceed_context_size_error": 400,
+}
+
+
+class UsageError(Exception):
+    """The command line was refused; llama.cpp's parser has already said why on stderr when the message is empty."""
+
+
+class LoadError(Exception):
+    """The model or its context could not be created; the message names the file or value and the remedy."""
+
+
+class RequestRefused(Exception):
+    """A request that never becomes a task: an HTTP status and llama-server's JSON error object."""
+
+    def __init__(self, status: int, error: bytes) -> None:
+        super().__init__(error.decode("utf-8", "replace"))
+        self.status = status
+        self.error = error
+
+
+def error_object(message: str, type: str, **extra: int) -> tuple[int, bytes]:
+    """HTTP status and the JSON object that llama-server puts under "error" for this type of error.
+
+    Raises KeyError for a type that llama-server does not have.
+    """
+    status = STATUS_BY_TYPE[type]
+    body = {"code": status, "message": message, "type": type, **extra}
+    return status, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

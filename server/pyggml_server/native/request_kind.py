@@ -1,0 +1,13 @@
+"""Which API a request body speaks. Pure data: importable without the compiled module."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class RequestKind(IntEnum):
+    """The numbers are those of `enum pyggml_request_kind` in the native shim."""
+
+    COMPLETION = 0  # POST /completion: llama.cpp's own JSON
+    OAI_COMPLETION = 1  # POST /v1/completions
+    OAI_CHAT = 2  # POST /v1/chat/completions
