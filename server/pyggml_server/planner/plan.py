@@ -1,0 +1,194 @@
+"""What the planner may order, each action with its reason. Values only; `engine.apply` alone carries them out.
+
+How to carry a plan out
+-----------------------
+Strictly in the order of `Plan.actions`; each action assumes that those before it were done. For each pass:
+
+    refused = frozenset()
+    while True:
+        plan = decide(observe(..., refused_parks=refused), policy)
+        carry out plan.actions in order; stop at a Park that is refused, add its slot to `refused`, and go round again
+        if plan.may_decode and nothing was refused: break
+
+With copies that free cells at once (synchronous, or staged) one plan is complete: it may park several slots, restore
+others and admit prompts, and needs no second look. A plan that ends in `WaitForPark` is not complete: do its actions,
+wait, look again. An action never names a slot whose copy is in flight, except `WaitForPark`.
+
+What a plan leaves out goes on as usual: a generating slot decodes its token and draft, a prompt takes its next chunk.
+The batch may be built only under a plan with `may_decode`, and must honour `held_prompts`, `prompt_limits` and
+`draft_limits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+
+class Reason(Enum):
+    """Why an action was ordered; the text is what logs and metrics show."""
+
+    STEP_SHORT = "no room for the next step"
+    LOOKAHEAD_SHORT = "no room for the steps ahead"
+    PROMPT_SHORT = "no room for a new prompt"
+    FORCED = "forced after every N tokens"
+    ROTATION = "a parked chat waited for its turn"
+    HEAD_OF_LINE = "head of the line"
+    HEAD_WAITS = "a parked chat waits and would not fit afterwards"
+    BEHIND_PROMPT = "an earlier prompt waits"
+    PARK_IN_FLIGHT = "a park that makes room has not landed"
+    NOBODY_CAN_BE_PARKED = "no room, and nobody can be parked"
+    CANNOT_FIT_ALONE = "larger than the whole pool"
+    OVER_BUDGET = "host memory is over its budget"
+    BUDGET_NEEDED = "host memory is needed for a park"
+    BUDGET_TOO_SMALL = "the budget cannot hold both states"
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Copy the slot's state to the host and give its cells back (at once, or when the copy lands).
+
+    `for_request` is the `request_order` of the started prompt that gets the room, else None; the engine keeps it with
+    the parked slot (`SlotView.parked_for_request`) so that this prompt, and not the slot itself, takes the room.
+    If it cannot be carried out, stop, and decide again with the slot in `View.refused_parks`.
+    """
+
+    slot_id: int
+    reason: Reason
+    for_request: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Give the parked slot cells and copy its state back. Synchronous: it decodes in this very pass.
+
+    If the pool refuses the cells the slot stays PREEMPTED, keeps its place and its buffer.
+    """
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForPark:
+    """Wait until this slot's copy has landed and released its cells, then observe and decide again. Always the last."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class DropIdlePrompt:
+    """Remove the idle slot's cached prompt from the pool (into the prompt cache, if that frees the cells now)."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class TrimStarted:
+    """Cut the started slot's cells down to its first `n_keep_cells`; 0 gives up what its request would have kept."""
+
+    slot_id: int
+    reason: Reason
+    n_keep_cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPrompt:
+    """The prompt gets no cells in this pass: leave it out of the batch, its phase unchanged."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPrompt:
+    """The prompt's chunk in this pass is at most `n_tokens` (at least 1). Never for a media chunk."""
+
+    slot_id: int
+    reason: Reason
+    n_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitDraft:
+    """The slot decodes its one token with at most `n_draft_tokens` of draft in this pass."""
+
+    slot_id: int
+    reason: Reason
+    n_draft_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailContext:
+    """End this request, and no other, with the context error; its cells and host memory are given back now."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBackBuffer:
+    """Free the host buffer kept for the slot's next park. Never one that holds a state or has a copy in flight."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseRotation:
+    """Changes nothing: say once for this park that the budget cannot hold two states, then set
+    `SlotView.is_rotation_refusal_known` for it until its next park."""
+
+    slot_id: int
+    reason: Reason
+
+
+Action = (
+    Park
+    | Restore
+    | WaitForPark
+    | DropIdlePrompt
+    | TrimStarted
+    | HoldPrompt
+    | LimitPrompt
+    | LimitDraft
+    | FailContext
+    | GiveBackBuffer
+    | RefuseRotation
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The orders of one pass. The empty plan means that nothing is short: build the batch as it comes."""
+
+    actions: tuple[Action, ...] = ()
+
+    EMPTY: ClassVar[Plan]
+
+    @property
+    def may_decode(self) -> bool:
+        """Whether a batch may be built once the actions are done; False: observe and decide again first."""
+        return not any(isinstance(action, WaitForPark) for action in self.actions)
+
+    @property
+    def held_prompts(self) -> frozenset[int]:
+        """Slots whose prompt stays out of this pass's batch."""
+        return frozenset(a.slot_id for a in self.actions if isinstance(a, HoldPrompt))
+
+    @property
+    def prompt_limits(self) -> Mapping[int, int]:
+        """Most prompt tokens in this pass, by slot, where the plan limits them."""
+        return {a.slot_id: a.n_tokens for a in self.actions if isinstance(a, LimitPrompt)}
+
+    @property
+    def draft_limits(self) -> Mapping[int, int]:
+        """Most draft tokens in this pass, by slot, where the plan limits them."""
+        return {a.slot_id: a.n_draft_tokens for a in self.actions if isinstance(a, LimitDraft)}
+
+
+Plan.EMPTY = Plan()
