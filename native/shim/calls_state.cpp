@@ -1,0 +1,66 @@
+// Saving and restoring one sequence, in buffers and in files: see calls.h.
+#include "call_guard.hpp"
+
+namespace {
+
+// llama.cpp tells "no room" from "wrong state" only by what it logs. A test pins these words against the tree.
+bool log_says_no_room(const std::string & why) {
+    return why.find("available cells in kv cache") != std::string::npos ||
+           why.find("not enough cells in kv cache") != std::string::npos;
+}
+
+int fail_restore(pyggml_error * err, bool * no_room, const std::string & what) {
+    *no_room = log_says_no_room(pyggml_log_recent_errors());
+    return pyggml_fail_with_log(err, PYGGML_E_RUNTIME, what);
+}
+
+} // namespace
+
+extern "C" {
+
+int pyggml_state_size(struct llama_context * ctx, llama_seq_id seq_id, llama_state_seq_flags flags, size_t * size,
+                      pyggml_error * err) {
+    return pyggml_call(err, [&]() -> int {
+        *size = llama_state_seq_get_size_ext(ctx, seq_id, flags);
+        return *size > 0 ? PYGGML_OK : pyggml_fail_with_log(err, PYGGML_E_RUNTIME, "cannot size the state");
+    });
+}
+
+int pyggml_state_get(struct llama_context * ctx, uint8_t * dst, size_t size, llama_seq_id seq_id,
+                     llama_state_seq_flags flags, size_t * written, pyggml_error * err) {
+    return pyggml_call(err, [&]() -> int {
+        *written = llama_state_seq_get_data_ext(ctx, dst, size, seq_id, flags);
+        return *written > 0 ? PYGGML_OK : pyggml_fail_with_log(err, PYGGML_E_RUNTIME, "cannot save the state");
+    });
+}
+
+int pyggml_state_set(struct llama_context * ctx, const uint8_t * src, size_t size, llama_seq_id seq_id,
+                     llama_state_seq_flags flags, size_t * n_read, bool * no_room, pyggml_error * err) {
+    *no_room = false;
+    return pyggml_call(err, [&]() -> int {
+        *n_read = llama_state_seq_set_data_ext(ctx, src, size, seq_id, flags);
+        return *n_read > 0 ? PYGGML_OK : fail_restore(err, no_room, "cannot restore the state");
+    });
+}
+
+int pyggml_state_save_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id,
+                           const llama_token * tokens, size_t n_tokens, size_t * written, pyggml_error * err) {
+    return pyggml_call(err, [&]() -> int {
+        *written = llama_state_seq_save_file(ctx, path, seq_id, tokens, n_tokens);
+        return *written > 0
+            ? PYGGML_OK
+            : pyggml_fail_with_log(err, PYGGML_E_RUNTIME, std::string("cannot save the state to ") + path);
+    });
+}
+
+int pyggml_state_load_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id, llama_token * tokens,
+                           size_t n_tokens_max, size_t * n_tokens, bool * no_room, pyggml_error * err) {
+    *no_room = false;
+    return pyggml_call(err, [&]() -> int {
+        const size_t n_read = llama_state_seq_load_file(ctx, path, seq_id, tokens, n_tokens_max, n_tokens);
+        return n_read > 0 ? PYGGML_OK
+                          : fail_restore(err, no_room, std::string("cannot restore the state from ") + path);
+    });
+}
+
+} // extern "C"
