@@ -1,0 +1,1 @@
+const char * pyggml_shim_version(void);
