@@ -8,10 +8,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from setuptools import setup
 
+from build_support.build_error import BuildError
 from build_support.build_ext import BuildNative, extension
-from build_support.failure import BuildFailure
 
 try:
     setup(ext_modules=[extension()], cmdclass={"build_ext": BuildNative})
-except BuildFailure as failure:
+except BuildError as failure:
     raise SystemExit(f"pyggml: {failure}") from None

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 from build_support.git import git, git_output
 from build_support.layout import Layout
 from build_support.pin import Pin, read_pin
@@ -17,7 +17,7 @@ from build_support.tree import BASE, Say, commit_base, ensure_tree
 
 
 def bump(layout: Layout, version: str, commit: str, say: Say, fetch: Fetch = fetch_with_pip) -> tuple[Pin, str]:
-    """The pin for `version` and the range-diff of the series. Raises BuildFailure at the first patch that fails.
+    """The pin for `version` and the range-diff of the series. Raises BuildError at the first patch that fails.
 
     `commit` is the upstream commit of that version, as its release notes name it.
     """
@@ -54,5 +54,5 @@ def apply_three_way(tree: Path, patches: list[Path], say: Say) -> None:
             git(tree, "am", "--abort")
             why = "\n    ".join((done.stdout + done.stderr).strip().splitlines()[:8])
             remedy = "rebase that commit by hand in the tree of the new version, then export"
-            raise BuildFailure(f"patches/{path.name} does not apply there:\n    {why}", remedy)
+            raise BuildError(f"patches/{path.name} does not apply there:\n    {why}", remedy)
         say(f"patch: {path.name}")

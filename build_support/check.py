@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
+from build_support.build_error import BuildError
 from build_support.cmake_build import build_environment, run_cmake
 from build_support.export import format_commits
-from build_support.failure import BuildFailure
 from build_support.git import git, git_output
 from build_support.layout import Layout
 from build_support.lint import problems
@@ -22,7 +22,7 @@ WARNINGS = "-Wall -Wextra -Werror=missing-field-initializers"
 def check_lint(layout: Layout) -> None:
     found = problems(layout.patches)
     if found:
-        raise BuildFailure("the patch series has problems:\n    " + "\n    ".join(found), "see patches/README.md")
+        raise BuildError("the patch series has problems:\n    " + "\n    ".join(found), "see patches/README.md")
 
 
 def check_applies(layout: Layout, say: Say) -> str:
@@ -32,7 +32,7 @@ def check_applies(layout: Layout, say: Say) -> str:
     if git_output(tree, "rev-parse", "HEAD") == head:
         for name, text in format_commits(tree):
             if (layout.patches / name).read_bytes() != text:
-                raise BuildFailure(f"patches/{name} is not what export writes", "run scripts/patches export")
+                raise BuildError(f"patches/{name} is not what export writes", "run scripts/patches export")
     return head
 
 

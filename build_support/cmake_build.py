@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 from build_support.layout import Layout
 from build_support.pin import Pin
 from build_support.tools import Tools
@@ -73,11 +73,11 @@ def forget_other_options(build: CMakeBuild) -> None:
 
 
 def run_cmake(command: list[str], env: Mapping[str, str], what: str) -> None:
-    """Output goes straight to ours, line by line. Raises BuildFailure when the command fails."""
+    """Output goes straight to ours, line by line. Raises BuildError when the command fails."""
     print(f"{what}: {shlex.join(command)}", flush=True)
     code = subprocess.run(command, env=dict(env), check=False).returncode
     if code != 0:
-        raise BuildFailure(
+        raise BuildError(
             f"{what} failed (exit code {code}); the compiler's message is above",
             "fix what it names and run the same command again: finished objects are kept (pip hides output without -v)",
         )

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 from build_support.git import git_output
 from build_support.layout import Layout
 from build_support.series import Patch, parse_patch, read_patches, read_series
@@ -35,15 +35,15 @@ def format_commits(tree: Path) -> list[tuple[str, bytes]]:
 
 
 def export(layout: Layout) -> list[str]:
-    """Returns the names in order. Raises BuildFailure for uncommitted edits and for two commits of one title."""
+    """Returns the names in order. Raises BuildError for uncommitted edits and for two commits of one title."""
     edited = git_output(layout.tree, "status", "--porcelain")
     if edited:
         what = f"{layout.tree} has uncommitted edits: {edited.splitlines()[0].strip()}"
-        raise BuildFailure(what, "commit them there (or git commit --fixup and rebase), then export")
+        raise BuildError(what, "commit them there (or git commit --fixup and rebase), then export")
     written = format_commits(layout.tree)
     names = [name for name, _ in written]
     if len(set(names)) != len(names):
-        raise BuildFailure(f"two commits give the same file name: {sorted(names)}", "give one another title")
+        raise BuildError(f"two commits give the same file name: {sorted(names)}", "give one another title")
     for old in set(read_series(layout.patches)) - set(names):
         (layout.patches / old).unlink(missing_ok=True)
     for name, text in written:
@@ -61,11 +61,11 @@ def table(patches: list[Patch]) -> str:
 
 
 def readme_with_table(readme: str, patches: list[Patch]) -> str:
-    """The README with its table made anew. Raises BuildFailure when the two markers are not there."""
+    """The README with its table made anew. Raises BuildError when the two markers are not there."""
     begin, found, rest = readme.partition(TABLE_BEGIN)
     _, found_end, end = rest.partition(TABLE_END)
     if not found or not found_end:
-        raise BuildFailure("patches/README.md has lost the markers of its table", f"put back {TABLE_BEGIN}, {TABLE_END}")
+        raise BuildError("patches/README.md has lost the markers of its table", f"put back {TABLE_BEGIN}, {TABLE_END}")
     return f"{begin}{TABLE_BEGIN}\n{table(patches)}\n{TABLE_END}{end}"
 
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 
 # The committer of everything in the tree, and the author of its base commit. Fixed, so that commit ids are too.
 NAME = "pyggml"
@@ -40,7 +40,7 @@ def git(folder: Path, *arguments: str, author: bool = False) -> subprocess.Compl
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, encoding="utf-8", check=False)
     except FileNotFoundError as error:
         remedy = "install git (Debian and Ubuntu: apt install git); the patches are applied with it"
-        raise BuildFailure(f"git is not on PATH ({env.get('PATH', '')})", remedy) from error
+        raise BuildError(f"git is not on PATH ({env.get('PATH', '')})", remedy) from error
 
 
 def git_output(folder: Path, *arguments: str, author: bool = False) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from build_support.build_error import BuildError
 from build_support.export import readme_with_table
-from build_support.failure import BuildFailure
 from build_support.series import SECTIONS, STATUS, Patch, read_patches, read_series
 
 MAX_ADDED_LINES = 330
@@ -50,7 +50,7 @@ def readme_problems(folder: Path) -> list[str]:
     readme = (folder / "README.md").read_text(encoding="utf-8")
     try:
         current = readme == readme_with_table(readme, read_patches(folder))
-    except BuildFailure as failure:
+    except BuildError as failure:
         return [failure.what]
     return [] if current else ["README.md: the table is not what the headers give; run scripts/patches export"]
 

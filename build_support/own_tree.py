@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 
 VARIABLE = "PYGGML_LLAMA_DIR"
 
@@ -19,7 +19,7 @@ PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "too
 def own_tree(env: Mapping[str, str], patches: Path) -> Path | None:
     """The checkout that the variable names, or None when it is not set.
 
-    Raises BuildFailure when that is no llama.cpp tree, or one without the functions of our patches.
+    Raises BuildError when that is no llama.cpp tree, or one without the functions of our patches.
     """
     named = env.get(VARIABLE)
     if not named:
@@ -27,12 +27,12 @@ def own_tree(env: Mapping[str, str], patches: Path) -> Path | None:
     tree = Path(named).expanduser().resolve()
     for part in PARTS:
         if not (tree / part).is_file():
-            raise BuildFailure(f"{VARIABLE}={named} is no llama.cpp tree that fits: no {part}", "name a full checkout")
+            raise BuildError(f"{VARIABLE}={named} is no llama.cpp tree that fits: no {part}", "name a full checkout")
     for header, names in NEEDED.items():
         text = (tree / header).read_text(encoding="utf-8")
         missing = [name for name in names if name not in text]
         if missing:
-            raise BuildFailure(
+            raise BuildError(
                 f"{VARIABLE}={named} has no {missing[0]} in {header}: our patches are not in it",
                 f"apply them there (git -C {tree} am {patches}/*.patch), or unset {VARIABLE}",
             )

@@ -1,4 +1,4 @@
-"""The command line of scripts/patches. Each command prints what it did; a BuildFailure ends it with one message."""
+"""The command line of scripts/patches. Each command prints what it did; a BuildError ends it with one message."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import click
 
 from build_support import bump as bumping
 from build_support import check as checking
+from build_support.build_error import BuildError
 from build_support.export import export as export_commits
-from build_support.failure import BuildFailure
 from build_support.git import git_output
 from build_support.layout import of_this_clone
+from build_support.pin import read_pin
 from build_support.series import read_series
 from build_support.tree import ensure_tree, move_tree
-from build_support.pin import read_pin
 
 
 class Failing(click.Group):
-    """Shows a BuildFailure as click shows its own errors."""
+    """Shows a BuildError as click shows its own errors."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BuildFailure as failure:
+        except BuildError as failure:
             raise click.ClickException(str(failure)) from None
 
 
@@ -44,7 +44,7 @@ def export() -> None:
     layout = of_this_clone()
     names = export_commits(layout)
     # Back onto the commits that `git am` gives, so that the tree is the one that everybody has.
-    move_tree(layout, read_pin(layout.pin_file), lambda line: None)
+    move_tree(layout, read_pin(layout.pin_file), lambda _line: None)
     click.echo(f"{len(names)} patches written")
 
 

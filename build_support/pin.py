@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Pin:
 
 
 def read_pin(path: Path) -> Pin:
-    """Raises BuildFailure when the file is missing, is no JSON, or has other fields than Pin."""
+    """Raises BuildError when the file is missing, is no JSON, or has other fields than Pin."""
     try:
         return Pin(**json.loads(path.read_text(encoding="ascii")))
     except (OSError, ValueError, TypeError) as error:
-        raise BuildFailure(f"{path} is not a usable pin: {error}", f"git checkout {path.name} in its folder") from error
+        raise BuildError(f"{path} is not a usable pin: {error}", f"git checkout {path.name} in its folder") from error

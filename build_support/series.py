@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 
 SECTIONS = ("Why", "What", "Limits", "Numbers", "Tests")
 STATUS = "Upstream-Status"
@@ -33,16 +33,18 @@ def read_series(folder: Path) -> list[str]:
     try:
         lines = (folder / "series").read_text(encoding="ascii").splitlines()
     except OSError as error:
-        raise BuildFailure(f"{folder / 'series'} cannot be read: {error}", "git checkout patches/series") from error
+        raise BuildError(f"{folder / 'series'} cannot be read: {error}", "git checkout patches/series") from error
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def series_files(folder: Path) -> list[Path]:
-    """Raises BuildFailure when the series names a patch that is not there."""
+    """Raises BuildError when the series names a patch that is not there."""
     files = [folder / name for name in read_series(folder)]
     for path in files:
         if not path.is_file():
-            raise BuildFailure(f"patches/series names {path.name}, which is not there", f"git checkout patches/{path.name}")
+            raise BuildError(
+                f"patches/series names {path.name}, which is not there", f"git checkout patches/{path.name}"
+            )
     return files
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 from build_support.pin import Pin
 
 INSIDE = "vendor/llama.cpp/"
@@ -48,7 +48,7 @@ def fetch_with_pip(pin: Pin, folder: Path) -> Path:
     if done.returncode != 0 or len(found) != 1:
         last = "\n    ".join(done.stdout.strip().splitlines()[-8:])
         remedy = "check the network and pip's index settings (pip config list), then run the same command again"
-        raise BuildFailure(f"pip could not download {pin.package}=={pin.version}:\n    {last}", remedy)
+        raise BuildError(f"pip could not download {pin.package}=={pin.version}:\n    {last}", remedy)
     return found[0]
 
 
@@ -60,7 +60,7 @@ def sha256_of(path: Path) -> str:
 def archive_of(pin: Pin, folder: Path, fetch: Fetch = fetch_with_pip) -> Path:
     """The pinned archive in `folder`, fetched if it is not there yet.
 
-    A wrong hash raises BuildFailure and leaves no archive behind, so that the next run fetches again.
+    A wrong hash raises BuildError and leaves no archive behind, so that the next run fetches again.
     """
     kept = folder / f"{pin.package}-{pin.version}.tar.gz"
     if not kept.exists() or sha256_of(kept) != pin.sha256:
@@ -78,8 +78,8 @@ def check_hash(pin: Pin, archive: Path) -> None:
         raise wrong_hash(pin, archive.name, found)
 
 
-def wrong_hash(pin: Pin, what: str, found: str) -> BuildFailure:
-    return BuildFailure(
+def wrong_hash(pin: Pin, what: str, found: str) -> BuildError:
+    return BuildError(
         f"{what} has sha256 {found}, vendor/ggml/pin.json says {pin.sha256}",
         "do not build from it: the index served another file, or the pin was edited; see vendor/ggml/README.md",
     )
@@ -88,7 +88,7 @@ def wrong_hash(pin: Pin, what: str, found: str) -> BuildFailure:
 def unpack_tree(archive: Path, target: Path) -> None:
     """Unpacks the llama.cpp tree (without its git link) as the new folder `target`.
 
-    Raises BuildFailure, and leaves no `target`, when the archive is damaged or carries no tree.
+    Raises BuildError, and leaves no `target`, when the archive is damaged or carries no tree.
     """
     try:
         with tarfile.open(archive) as tar:
@@ -96,10 +96,10 @@ def unpack_tree(archive: Path, target: Path) -> None:
             _extract(tar, target)
     except (tarfile.TarError, EOFError, OSError) as error:
         shutil.rmtree(target, ignore_errors=True)
-        raise BuildFailure(f"{archive.name} cannot be unpacked: {error}", f"delete {archive} and try again") from error
+        raise BuildError(f"{archive.name} cannot be unpacked: {error}", f"delete {archive} and try again") from error
     if not (target / "CMakeLists.txt").exists():
         shutil.rmtree(target)
-        raise BuildFailure(f"{archive.name} carries no {INSIDE}CMakeLists.txt", "pin a version that vendors llama.cpp")
+        raise BuildError(f"{archive.name} carries no {INSIDE}CMakeLists.txt", "pin a version that vendors llama.cpp")
 
 
 def _extract(tar: tarfile.TarFile, target: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 
 CMAKE_MINIMUM = (3, 18)
 # pip puts the build requirements of an isolated build into a folder with this in its name, and removes it afterwards.
@@ -25,18 +25,17 @@ class Tools:
     ccache: str | None
 
 
-def find_program(name: str, env: Mapping[str, str]) -> str | None:
-    """The program on PATH. One that outlives this build wins over pip's temporary one: CMake caches remember paths."""
+def find_all(name: str, env: Mapping[str, str]) -> list[str]:
+    """Each such program on PATH. Those that outlive this build come before pip's temporary ones: CMake's cache
+    remembers paths."""
     folders = env.get("PATH", "").split(os.pathsep)
-    lasting = os.pathsep.join(folder for folder in folders if PIP_TEMPORARY not in folder)
-    return shutil.which(name, path=lasting) or shutil.which(name, path=os.pathsep.join(folders))
+    folders.sort(key=lambda folder: PIP_TEMPORARY in folder)
+    found = (shutil.which(name, path=folder) for folder in folders if folder)
+    return [path for path in found if path is not None]
 
 
-def require_program(name: str, env: Mapping[str, str], remedy: str) -> str:
-    found = find_program(name, env)
-    if found is None:
-        raise BuildFailure(f"{name} is not on PATH ({env.get('PATH', '')})", remedy)
-    return found
+def find_program(name: str, env: Mapping[str, str]) -> str | None:
+    return next(iter(find_all(name, env)), None)
 
 
 def require_compiler(env: Mapping[str, str]) -> str:
@@ -47,23 +46,31 @@ def require_compiler(env: Mapping[str, str]) -> str:
         if found is not None:
             return found
     what = f"CXX={wanted} is not on PATH" if wanted else "no C++ compiler: none of c++, g++, clang++ is on PATH"
-    raise BuildFailure(what, "install one (Debian and Ubuntu: apt install g++), or set CXX to its path")
+    raise BuildError(what, "install one (Debian and Ubuntu: apt install g++), or set CXX to its path")
 
 
 def cmake_version(cmake: str) -> tuple[int, int]:
     said = subprocess.run([cmake, "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"version (\d+)\.(\d+)", said)
     if match is None:
-        raise BuildFailure(f"{cmake} --version says {said.strip()!r}", "pip install cmake")
+        raise BuildError(f"{cmake} --version says {said.strip()!r}", "pip install cmake")
     return int(match[1]), int(match[2])
 
 
+def require_cmake(env: Mapping[str, str]) -> str:
+    """The first CMake on PATH that is new enough."""
+    found = find_all("cmake", env)
+    if not found:
+        remedy = "pip install cmake, or install it with the system's package manager"
+        raise BuildError(f"cmake is not on PATH ({env.get('PATH', '')})", remedy)
+    for cmake in found:
+        if cmake_version(cmake) >= CMAKE_MINIMUM:
+            return cmake
+    has, needs = (".".join(map(str, version)) for version in (cmake_version(found[0]), CMAKE_MINIMUM))
+    raise BuildError(f"{found[0]} is version {has}, at least {needs} is needed", "pip install --upgrade cmake")
+
+
 def find_tools(env: Mapping[str, str]) -> Tools:
-    """Raises BuildFailure for a missing compiler, a missing CMake and a CMake that is too old."""
+    """Raises BuildError for a missing compiler, a missing CMake and a CMake that is too old."""
     require_compiler(env)
-    cmake = require_program("cmake", env, "pip install cmake, or install it with the system's package manager")
-    version = cmake_version(cmake)
-    if version < CMAKE_MINIMUM:
-        has, needs = (".".join(map(str, v)) for v in (version, CMAKE_MINIMUM))
-        raise BuildFailure(f"{cmake} is version {has}, at least {needs} is needed", "pip install --upgrade cmake")
-    return Tools(cmake=cmake, ninja=find_program("ninja", env), ccache=find_program("ccache", env))
+    return Tools(cmake=require_cmake(env), ninja=find_program("ninja", env), ccache=find_program("ccache", env))

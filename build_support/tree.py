@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from build_support.failure import BuildFailure
+from build_support.build_error import BuildError
 from build_support.git import git, git_output
 from build_support.layout import Layout
 from build_support.pin import Pin, read_pin
@@ -57,7 +57,7 @@ def write_stamp(tree: Path, stamp: Stamp) -> None:
 def ensure_tree(layout: Layout, say: Say, fetch: Fetch = fetch_with_pip, discard: bool = False) -> Path:
     """The tree of the pin with the series applied; does nothing when that is what is there. Blocks.
 
-    Raises BuildFailure for a wrong hash, a damaged archive, a patch that does not apply, and for work in the tree
+    Raises BuildError for a wrong hash, a damaged archive, a patch that does not apply, and for work in the tree
     that would be lost (`discard` gives it up).
     """
     pin, tree = read_pin(layout.pin_file), layout.tree
@@ -79,10 +79,10 @@ def refuse_to_lose_work(tree: Path, stamp: Stamp) -> None:
     remedy = "scripts/patches export keeps commits; scripts/patches apply --discard throws the work away"
     edited = git_output(tree, "status", "--porcelain", "--untracked-files=no")
     if edited:
-        raise BuildFailure(f"{tree} must be made anew, but has edits: {edited.splitlines()[0].strip()}", remedy)
+        raise BuildError(f"{tree} must be made anew, but has edits: {edited.splitlines()[0].strip()}", remedy)
     head = git_output(tree, "rev-parse", "HEAD")
     if head != stamp.head:
-        raise BuildFailure(f"{tree} must be made anew, but commit {head[:12]} in it is not in patches/", remedy)
+        raise BuildError(f"{tree} must be made anew, but commit {head[:12]} in it is not in patches/", remedy)
 
 
 def make_tree(layout: Layout, pin: Pin, say: Say, fetch: Fetch) -> None:
@@ -111,13 +111,13 @@ def commit_base(tree: Path, pin: Pin) -> None:
 
 
 def apply_series(tree: Path, patches: list[Path], say: Say) -> None:
-    """`git am` one by one. The first that does not apply raises BuildFailure, and the tree is left between commits."""
+    """`git am` one by one. The first that does not apply raises BuildError, and the tree is left between commits."""
     for path in patches:
         done = git(tree, "am", "--quiet", "--keep-cr", str(path))
         if done.returncode != 0:
             git(tree, "am", "--abort")
             why = "\n    ".join((done.stderr or done.stdout).strip().splitlines()[:6])
-            raise BuildFailure(
+            raise BuildError(
                 f"patches/{path.name} does not apply:\n    {why}",
                 "git checkout patches/ vendor/ggml/pin.json; after a change of the pin, scripts/patches bump shows why",
             )

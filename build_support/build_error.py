@@ -6,7 +6,7 @@ setup.py and scripts/patches print it alone, without a traceback. It must not be
 from __future__ import annotations
 
 
-class BuildFailure(Exception):
+class BuildError(Exception):
     """Something outside this repository has to change before the build can go on."""
 
     def __init__(self, what: str, remedy: str) -> None:
