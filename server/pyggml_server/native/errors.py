@@ -33,11 +33,11 @@ class RequestRefused(Exception):
         self.error = error
 
 
-def error_object(message: str, type: str, **extra: int) -> tuple[int, bytes]:
+def error_object(message: str, error_type: str, **extra: int) -> tuple[int, bytes]:
     """HTTP status and the JSON object that llama-server puts under "error" for this type of error.
 
     Raises KeyError for a type that llama-server does not have.
     """
-    status = STATUS_BY_TYPE[type]
-    body = {"code": status, "message": message, "type": type, **extra}
+    status = STATUS_BY_TYPE[error_type]
+    body = {"code": status, "message": message, "type": error_type, **extra}
     return status, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,0 +1,121 @@
+"""What goes into the next decode: one token per generating slot, then prompt chunks up to n_batch. Engine thread.
+
+Building a batch starts prompts (their slot is cut to the kept prefix) but changes no token list: a slot's tokens grow
+when they are decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.messages import Began, Token
+from pyggml_server.native.runtime import BatchArrays, Row
+from pyggml_server.planner.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive tokens of one slot. `is_prompt`: of its prompt; `samples`: the last one's logits give a token."""
+
+    slot: Slot
+    tokens: list[int]
+    is_prompt: bool
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Part of a batch as one native call takes it: arrays, rows, and how many tokens each slot gains."""
+
+    arrays: BatchArrays
+    rows: list[Row]
+    parts: list[Part]
+
+
+def build_batch(state: EngineState, plan: Plan) -> list[Part]:
+    """The parts of this pass's batch, at most n_batch tokens together."""
+    n_left = state.runtime.n_batch
+    parts: list[Part] = []
+    generating = [slot for slot in state.slots if slot.phase is SlotPhase.GENERATING]
+    # more generating slots than fit one batch take turns
+    for slot in sorted(generating, key=lambda slot: slot.last_decoded_pass)[:n_left]:
+        parts.append(Part(slot, [slot.active_job.sampled], is_prompt=False, samples=True))
+    n_left -= len(parts)
+    if parts and not state.runtime.batches_continuously:
+        return parts
+    held, limits = plan.held_prompts, plan.prompt_limits
+    for slot in sorted(state.busy(), key=lambda slot: slot.active_job.order):
+        if n_left <= 0:
+            break
+        if slot.id in held or slot.phase not in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT):
+            continue
+        part = _prompt_part(state, slot, min(n_left, limits.get(slot.id, n_left)))
+        parts.append(part)
+        n_left -= len(part.tokens)
+    return parts
+
+
+def _prompt_part(state: EngineState, slot: Slot, n_max: int) -> Part:
+    job = slot.active_job
+    if slot.phase is SlotPhase.STARTED:
+        _start_prompt(state, slot)
+    n_done = len(slot.tokens)
+    tokens = job.prompt[n_done : n_done + n_max]
+    is_last = n_done + len(tokens) == job.n_prompt
+    if is_last:
+        slot.state.move(SlotPhase.DONE_PROMPT)
+    return Part(slot, tokens, is_prompt=True, samples=is_last)
+
+
+def _start_prompt(state: EngineState, slot: Slot) -> None:
+    job = slot.active_job
+    job.n_kept = state.pool.cut(slot, job.n_kept)
+    job.task.start(slot.id, slot.n_ctx, job.n_kept)
+    slot.state.move(SlotPhase.PROCESSING_PROMPT)
+    slot.resident_since_s = state.clock()
+    state.counters.tally.prompt_tokens_cached_total += job.n_kept
+    if job.task.is_streamed:
+        state.outbox.append(Began(job.task_id))
+        if job.task.returns_progress:
+            state.outbox.append(Token(job.task_id, job.task.progress_payload(job.n_kept)))
+
+
+def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
+    """Tokens [n_from, n_from + n_tokens) of the batch, as far as it goes."""
+    token: list[int] = []
+    pos: list[int] = []
+    seq_id: list[int] = []
+    output: list[int] = []
+    rows: list[Row] = []
+    inside: list[Part] = []
+    n_before = 0
+    for part in parts:
+        first = max(0, n_from - n_before)
+        last = min(len(part.tokens), n_from + n_tokens - n_before)
+        n_before += len(part.tokens)
+        if first >= last:
+            continue
+        chunk = part.tokens[first:last]
+        samples = part.samples and last == len(part.tokens)
+        n_done = len(part.slot.tokens)
+        token += chunk
+        pos += range(n_done, n_done + len(chunk))
+        seq_id += [part.slot.id] * len(chunk)
+        output += [0] * len(chunk)
+        if samples:
+            output[-1] = 1
+        n_prompt = len(chunk) if part.is_prompt else 0
+        rows.append(Row(part.slot.active_job.task, len(token) - 1 if samples else -1, n_prompt, n_done + len(chunk)))
+        inside.append(Part(part.slot, chunk, part.is_prompt, samples))
+    arrays = BatchArrays(
+        np.array(token, dtype=np.int32),
+        np.array(pos, dtype=np.int32),
+        np.array(seq_id, dtype=np.int32),
+        np.array(output, dtype=np.int8),
+    )
+    return Slice(arrays, rows, inside)

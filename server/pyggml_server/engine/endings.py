@@ -1,0 +1,84 @@
+"""How a job ends: finished, failed or cancelled, exactly one of them, once. Engine thread.
+
+Every ending first waits for the slot's copy, then gives its host memory back; the cells stay as the cached prompt of
+the idle slot unless the ending says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyggml_server.engine.slot import Job, Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.messages import Cancelled, Failed, Finished
+from pyggml_server.native.errors import error_object
+
+log = logging.getLogger(__name__)
+
+POOL_EXCEEDED = "Context size has been exceeded."
+
+
+def finish(state: EngineState, slot: Slot) -> None:
+    """The completion is done: hand out its end."""
+    job = slot.active_job
+    payload = job.task.final_payload(len(slot.tokens))
+    _release(state, slot)
+    state.counters.tally.requests_finished_total += 1
+    state.outbox.append(Finished(job.task_id, payload))
+
+
+def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server_error", **extra: int) -> None:
+    """End this job, and no other, with an error."""
+    job = slot.active_job
+    _release(state, slot)
+    log.error("task id = %d, error: %s", job.task_id, message)
+    fail_unplaced(state, job.task_id, message, error_type, **extra)
+
+
+def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: str, **extra: int) -> None:
+    """End a task that has no slot with an error."""
+    status, error = error_object(message, error_type, **extra)
+    state.counters.tally.requests_failed_total += 1
+    state.outbox.append(Failed(task_id, status, error))
+
+
+def fail_for_room(state: EngineState, slot: Slot) -> None:
+    """The context error: the pool cannot hold this request. Its cells go too."""
+    fail(state, slot, POOL_EXCEEDED)
+    state.pool.clear(slot)
+
+
+def cancel(state: EngineState, slot: Slot) -> None:
+    """Nobody waits for this job any more."""
+    job = slot.active_job
+    _release(state, slot)
+    cancel_unplaced(state, job.task_id)
+
+
+def cancel_unplaced(state: EngineState, task_id: int) -> None:
+    """End a task that has no slot as cancelled."""
+    state.counters.tally.requests_cancelled_total += 1
+    state.outbox.append(Cancelled(task_id))
+
+
+def _release(state: EngineState, slot: Slot) -> None:
+    job = slot.active_job
+    was_away = slot.phase is SlotPhase.PREEMPTED
+    slot.transfer.drop()
+    slot.state.move(SlotPhase.IDLE)
+    if was_away:
+        slot.tokens.clear()  # they were in the parked state only
+    slot.job = None
+    slot.parked_for_request = None
+    slot.has_run_since_restore = True
+    slot.is_rotation_refusal_known = False
+    slot.last_used_s = state.clock()
+    _count_prediction(state, job)
+    job.task.close()
+
+
+def _count_prediction(state: EngineState, job: Job) -> None:
+    stats = job.task.stats()
+    if stats.n_gen > 0:
+        state.counters.count_predicted(stats.n_gen, stats.n_gen_steps, stats.t_gen_us / 1e6)

@@ -1,0 +1,109 @@
+"""Tasks on their way to a slot: which slot a task gets, and the line of those that found none. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine import endings
+from pyggml_server.engine.slot import Job, Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+
+if TYPE_CHECKING:
+    from pyggml_server.native.task import Task
+
+log = logging.getLogger(__name__)
+
+
+class Intake:
+    """The line in front of the slots, first come first served among those whose slot is free."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._line: deque[Job] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, task_id: int, task: Task) -> None:
+        """A new task: into the line, or ended at once where it cannot ever run."""
+        state = self._state
+        state.n_requests += 1
+        job = Job(task_id, task, state.n_requests, task.tokens.tolist())
+        n_ctx = state.runtime.n_ctx_slot
+        if job.n_prompt >= n_ctx:
+            message = (
+                f"request ({job.n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), "
+                "try increasing it"
+            )
+            endings.fail_unplaced(
+                state, task_id, message, "exceed_context_size_error", n_prompt_tokens=job.n_prompt, n_ctx=n_ctx
+            )
+            task.close()
+            return
+        if not state.runtime.has_memory:
+            message = "the current context does not support logits computation. skipping"
+            endings.fail_unplaced(state, task_id, message, "server_error")
+            task.close()
+            return
+        self._line.append(job)
+
+    def cancel(self, task_id: int) -> bool:
+        """Take a task out of the line. False if it is not there."""
+        for job in self._line:
+            if job.task_id == task_id:
+                self._line.remove(job)
+                job.task.close()
+                endings.cancel_unplaced(self._state, task_id)
+                return True
+        return False
+
+    def cancel_all(self) -> None:
+        """Take every task out of the line."""
+        while self._line:
+            self.cancel(self._line[0].task_id)
+
+    def place(self) -> None:
+        """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
+        waiting: deque[Job] = deque()
+        while self._line:
+            job = self._line.popleft()
+            slot = self._choose(job)
+            if slot is None:
+                waiting.append(job)
+            else:
+                self._launch(slot, job)
+        self._line = waiting
+
+    def _choose(self, job: Job) -> Slot | None:
+        slots = self._state.slots
+        if job.task.id_slot != -1:
+            wanted = slots[job.task.id_slot % len(slots)]
+            return wanted if wanted.is_idle else None
+        idle = [slot for slot in slots if slot.is_idle]
+        if not idle:
+            return None
+        return self._most_similar(idle, job) or min(idle, key=lambda slot: slot.last_used_s)
+
+    def _most_similar(self, idle: list[Slot], job: Job) -> Slot | None:
+        """The slot that holds the largest part of the prompt, if that part is above --slot-prompt-similarity."""
+        threshold = self._state.runtime.slot_prompt_similarity
+        if threshold == 0.0 or not job.prompt:
+            return None
+        best, best_share = None, threshold
+        for slot in idle:
+            share = self._state.pool.n_common(slot, job.prompt) / job.n_prompt
+            if share > best_share:
+                best, best_share = slot, share
+        return best
+
+    def _launch(self, slot: Slot, job: Job) -> None:
+        slot.job = job
+        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, job.task.caches_prompt)
+        slot.state.move(SlotPhase.STARTED)
+        log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
+        if job.n_prompt == 0:
+            job.task.start(slot.id, slot.n_ctx, 0)
+            endings.finish(self._state, slot)

@@ -1,0 +1,203 @@
+"""The engine: one thread that owns the model and runs pass after pass. Everything else talks to it through queues."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyggml_server.config import PreemptOptions
+from pyggml_server.engine import endings
+from pyggml_server.engine.apply import Applier
+from pyggml_server.engine.batching import build_batch
+from pyggml_server.engine.intake import Intake
+from pyggml_server.engine.observe import observe
+from pyggml_server.engine.shifts import shift_full_slots
+from pyggml_server.engine.snapshot import take_snapshot
+from pyggml_server.engine.startup import build_state
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.step import run_batch
+from pyggml_server.messages import Cancel, Cancelled, Deliver, Inbound, Snapshot, Stop, Submit
+from pyggml_server.native.errors import LoadError
+from pyggml_server.planner.decide import decide
+from pyggml_server.planner.plan import Plan
+
+if TYPE_CHECKING:
+    from pyggml_server.native.command_line import CommandLine
+    from pyggml_server.native.task import Task
+    from pyggml_server.native.translator import Translator
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Loads the model on its own thread and serves tasks until it is stopped.
+
+    deliver    gets the messages of a pass, on the engine thread.
+    on_ready   gets the translator once the model is loaded; on_failed the reason if it could not be. Engine thread.
+    """
+
+    def __init__(
+        self,
+        command_line: CommandLine,
+        preempt: PreemptOptions,
+        deliver: Deliver,
+        on_ready: Callable[[Translator], None],
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._command_line = command_line
+        self._preempt = preempt
+        self._deliver = deliver
+        self._on_ready = on_ready
+        self._on_failed = on_failed
+        self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
+        self._snapshot = Snapshot()
+        self._reset_window: Callable[[], None] = lambda: None
+        self._time_started_s = time.time()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    # -- any thread ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread, which loads the model and then serves."""
+        self._thread.start()
+
+    def submit(self, message: Submit | Cancel) -> None:
+        """Queue a message for the next pass."""
+        self._inbox.put(message)
+
+    def stop(self) -> None:
+        """Ask the thread to end; tasks end as cancelled. Safe in a signal handler."""
+        self._inbox.put(Stop())
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the thread's end. False on a time-out."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def snapshot(self) -> Snapshot:
+        """What was published after the latest pass."""
+        return self._snapshot
+
+    def reset_rate_window(self) -> None:
+        """Start new averaging windows for the rate gauges."""
+        self._reset_window()
+
+    # -- engine thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        from pyggml_server.native.runtime import Runtime
+
+        try:
+            runtime = Runtime.load(self._command_line)
+            state = build_state(runtime, self._preempt)
+        except LoadError as error:
+            self._on_failed(str(error))
+            return
+        except Exception as error:
+            log.exception("loading failed")
+            self._on_failed(str(error))
+            return
+        self._reset_window = state.counters.window.reset
+        intake = Intake(state)
+        self._publish(state, intake)
+        self._on_ready(runtime.translator)
+        try:
+            self._serve(state, intake)
+        finally:
+            runtime.close()
+
+    def _serve(self, state: EngineState, intake: Intake) -> None:
+        applier = Applier(state)
+        while self._take_messages(state, intake):
+            try:
+                _run_pass(state, intake, applier)
+            except Exception as error:
+                log.exception("a pass failed")
+                _abort(state, str(error))
+            self._publish(state, intake)
+        intake.cancel_all()
+        for slot in list(state.busy()):
+            endings.cancel(state, slot)
+        self._publish(state, intake)
+        self._refuse_late_tasks()
+
+    def _take_messages(self, state: EngineState, intake: Intake) -> bool:
+        """Take what has arrived, waiting for something where nothing runs. False when it is time to end."""
+        must_wait = not state.is_busy()
+        while True:
+            try:
+                message = self._inbox.get(block=must_wait)
+            except queue.Empty:
+                return True
+            must_wait = False
+            if isinstance(message, Stop):
+                return False
+            if isinstance(message, Submit):
+                intake.add(message.task_id, message.task)  # type: ignore[arg-type]
+            elif not intake.cancel(message.task_id):
+                _cancel_running(state, message.task_id)
+
+    def _publish(self, state: EngineState, intake: Intake) -> None:
+        self._snapshot = take_snapshot(state, len(intake), self._time_started_s)
+        if state.outbox:
+            messages, state.outbox = state.outbox, []
+            self._deliver(messages)
+
+    def _refuse_late_tasks(self) -> None:
+        """Tasks that arrived behind the Stop end as cancelled too."""
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(message, Submit):
+                message.task.close()
+                self._deliver([Cancelled(message.task_id)])
+
+
+def _run_pass(state: EngineState, intake: Intake, applier: Applier) -> None:
+    state.n_passes += 1
+    intake.place()
+    if not state.is_busy():
+        return
+    shift_full_slots(state)
+    plan = _plan_pass(state, applier)
+    parts = build_batch(state, plan)
+    if parts:
+        run_batch(state, parts)
+
+
+def _plan_pass(state: EngineState, applier: Applier) -> Plan:
+    """Decide and apply until the plan allows a batch and every park that it ordered was made."""
+    refused: frozenset[int] = frozenset()
+    while True:
+        plan = decide(observe(state, refused), state.policy)
+        slot_id = applier.carry_out(plan)
+        if slot_id is not None:
+            refused |= {slot_id}
+        elif plan.may_decode:
+            return plan
+
+
+def _cancel_running(state: EngineState, task_id: int) -> None:
+    for slot in state.busy():
+        if slot.active_job.task_id == task_id:
+            endings.cancel(state, slot)
+            return
+
+
+def _abort(state: EngineState, reason: str) -> None:
+    for slot in list(state.busy()):
+        endings.fail(state, slot, reason)
+        state.pool.clear(slot)
+
+
+if TYPE_CHECKING:
+
+    def _task_is_submittable(task: Task) -> Submit:
+        return Submit(0, task)

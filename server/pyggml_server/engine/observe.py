@@ -1,0 +1,82 @@
+"""Live slots to the planner's View. Reads, never changes. Engine thread."""
+
+from __future__ import annotations
+
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.planner.view import PARKABLE_PHASES, SlotView, View
+
+# Asking for the size of a state walks its cells. Below this share of the pool nobody is about to be parked.
+_SIZES_FROM_SHARE = 0.75
+
+
+def observe(state: EngineState, refused_parks: frozenset[int] = frozenset()) -> View:
+    """The pool and its slots at this moment."""
+    n_cells_used = state.pool.n_cells_used()
+    is_near_full = n_cells_used >= _SIZES_FROM_SHARE * state.pool.n_cells
+    with_sizes = (
+        is_near_full or state.policy.n_preempt_every > 0 or any(s.phase is SlotPhase.STARTED for s in state.slots)
+    )
+    return View(
+        now_s=state.clock(),
+        n_cells=state.pool.n_cells,
+        n_cells_used=n_cells_used,
+        slots=tuple(_slot_view(state, slot, with_sizes) for slot in state.slots),
+        n_batch_tokens=state.runtime.n_batch,
+        ram_limit_bytes=state.ram_limit_bytes,
+        ram_held_bytes=state.ram_held_bytes(),
+        refused_parks=refused_parks,
+    )
+
+
+def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
+    job = slot.job
+    phase = slot.phase
+    n_tokens = len(slot.tokens)
+    if job is None:
+        return SlotView(slot.id, phase, n_cells=n_tokens, n_cells_owned=n_tokens, last_used_s=slot.last_used_s)
+    n_prompt_left = _prompt_left(slot)
+    holds_cells = phase is not SlotPhase.PREEMPTED
+    return SlotView(
+        slot_id=slot.id,
+        phase=phase,
+        n_cells=n_tokens,
+        n_cells_owned=n_tokens if holds_cells else 0,
+        n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1,
+        n_prompt_left=n_prompt_left,
+        n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
+        request_order=job.order,
+        resident_since_s=slot.resident_since_s,
+        parked_at_s=slot.parked_at_s,
+        park_order=slot.park_order,
+        last_used_s=slot.last_used_s,
+        parked_for_request=slot.parked_for_request,
+        n_tokens_since_park=job.n_tokens_since_park,
+        has_run_since_restore=slot.has_run_since_restore,
+        has_pending_shift=slot.has_pending_shift,
+        has_transfer_in_flight=not slot.transfer.is_done(),
+        frees_on_landing=slot.transfer.frees_on_landing,
+        state_bytes=_state_bytes(state, slot, with_sizes),
+        buffer_bytes=slot.transfer.buffer_bytes,
+        is_rotation_refusal_known=slot.is_rotation_refusal_known,
+    )
+
+
+def _prompt_left(slot: Slot) -> int:
+    """Prompt tokens that are not in the cache yet; 0 once it generates."""
+    job = slot.active_job
+    phase = slot.state.former or slot.phase
+    if phase is SlotPhase.STARTED:
+        return job.n_prompt - job.n_kept
+    if phase is SlotPhase.PROCESSING_PROMPT:
+        return job.n_prompt - len(slot.tokens)
+    return 0
+
+
+def _state_bytes(state: EngineState, slot: Slot, with_sizes: bool) -> int:
+    if slot.transfer.state_bytes:
+        return slot.transfer.state_bytes
+    if with_sizes and slot.phase in PARKABLE_PHASES:
+        return state.pool.state_bytes(slot)
+    return 0

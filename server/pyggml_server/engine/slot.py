@@ -1,0 +1,81 @@
+"""One slot: the sequence it owns in the pool and the task it works on. Engine thread only; changed by the engine alone.
+
+Holds facts, takes no decision: `slot_states` owns which state may follow which, `apply` and `endings` make the moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.slot_states import SlotPhase, SlotState
+from pyggml_server.engine.transfer import Transfer
+
+if TYPE_CHECKING:
+    from pyggml_server.native.task import Task
+
+
+@dataclass(slots=True)
+class Job:
+    """A task from the moment it gets its slot until it ends. Times in the engine's clock (seconds)."""
+
+    task_id: int
+    task: Task
+    order: int
+    prompt: list[int]
+    n_kept: int = 0  # prefix of the slot's tokens that this request reuses
+    n_prompt_processed: int = 0
+    n_decoded: int = 0
+    sampled: int = -1  # the token to decode next
+    has_next_token: bool = True
+    has_new_line: bool = False
+    last_token_at_s: float | None = None
+    n_tokens_since_park: int = 0
+    n_parks: int = 0
+    parked_s: float = 0.0
+
+    @property
+    def n_prompt(self) -> int:
+        return len(self.prompt)
+
+
+@dataclass(slots=True)
+class Slot:
+    """A sequence id of the context and what is done with it.
+
+    tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    """
+
+    id: int
+    n_ctx: int
+    transfer: Transfer
+    state: SlotState = field(init=False)
+    tokens: list[int] = field(default_factory=list)
+    job: Job | None = None
+    last_used_s: float = 0.0
+    last_decoded_pass: int = 0
+    resident_since_s: float = 0.0
+    parked_at_s: float = 0.0
+    park_order: int = 0
+    parked_for_request: int | None = None
+    has_run_since_restore: bool = True
+    has_pending_shift: bool = False
+    is_rotation_refusal_known: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = SlotState(self.id)
+
+    @property
+    def phase(self) -> SlotPhase:
+        return self.state.phase
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state.phase is SlotPhase.IDLE
+
+    @property
+    def active_job(self) -> Job:
+        """The job of a slot that is not idle. Raises RuntimeError on an idle one."""
+        if self.job is None:
+            raise RuntimeError(f"slot {self.id} is {self.state.phase.name} and has no job")
+        return self.job

@@ -1,0 +1,56 @@
+"""From a loaded model and the options to an engine state, and the banner that says what was decided. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyggml_server.config import PreemptOptions
+from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
+from pyggml_server.engine.pool import Pool
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.transfer import SyncTransfer
+from pyggml_server.planner.policy import Policy, VictimPolicy
+
+if TYPE_CHECKING:
+    from pyggml_server.native.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+
+def build_state(runtime: Runtime, options: PreemptOptions) -> EngineState:
+    """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not."""
+    limit_bytes = default_ram_limit_bytes() if options.ram_mib is None else options.ram_mib * MIB
+    why_off = why_preemption_is_off(runtime, limit_bytes)
+    policy = Policy(
+        is_enabled=why_off is None,
+        victim=VictimPolicy(options.policy),
+        rotate_s=options.rotate_s,
+        n_preempt_every=options.every_n_tokens,
+    )
+    if why_off is None:
+        log.info(
+            "preemption: on, synchronous copies to pageable memory, up to %d MiB, policy %s",
+            limit_bytes // MIB,
+            policy.victim.value,
+        )
+    else:
+        log.info("preemption: off, %s", why_off)
+    slots = [Slot(i, runtime.n_ctx_slot, SyncTransfer(runtime)) for i in range(runtime.n_slots)]
+    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes)
+
+
+def why_preemption_is_off(runtime: Runtime, ram_limit_bytes: int) -> str | None:
+    """The reason for serving without preemption, or None."""
+    if ram_limit_bytes <= 0:
+        return "--preempt-ram is 0"
+    if not runtime.has_memory:
+        return "the model has no KV cache"
+    if runtime.is_recurrent:
+        return "a purely recurrent model has no pool to run out of"
+    if runtime.n_slots < 2:
+        return "there is one slot only"
+    if not runtime.is_unified:
+        return "each slot has a KV cache of its own (no --kv-unified)"
+    return None

@@ -1,0 +1,54 @@
+"""Everything that one engine thread owns, in one place, so that its parts can be plain functions over it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.counters import Counters
+from pyggml_server.engine.slot import Slot
+from pyggml_server.messages import Outbound
+from pyggml_server.planner.policy import Policy
+
+if TYPE_CHECKING:
+    from pyggml_server.engine.pool import Pool
+    from pyggml_server.native.runtime import Runtime
+
+
+@dataclass(slots=True)
+class EngineState:
+    """The engine's world. Engine thread only.
+
+    ram_limit_bytes  `--preempt-ram` in bytes.
+    outbox           messages of this pass, delivered at its end.
+    """
+
+    runtime: Runtime
+    pool: Pool
+    slots: list[Slot]
+    policy: Policy
+    ram_limit_bytes: int
+    counters: Counters = field(default_factory=Counters)
+    outbox: list[Outbound] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+    n_passes: int = 0
+    n_parks: int = 0
+    n_requests: int = 0
+
+    def slot(self, slot_id: int) -> Slot:
+        """The slot of that id."""
+        return self.slots[slot_id]
+
+    def busy(self) -> Iterator[Slot]:
+        """Slots that are not idle."""
+        return (slot for slot in self.slots if not slot.is_idle)
+
+    def is_busy(self) -> bool:
+        """Whether any slot is not idle."""
+        return any(not slot.is_idle for slot in self.slots)
+
+    def ram_held_bytes(self) -> int:
+        """Host memory held by or for tasks: parked states, and buffers kept for the next park."""
+        return sum(slot.transfer.buffer_bytes for slot in self.slots)

@@ -1,0 +1,127 @@
+"""Decodes a batch, in as many native calls as the pool needs, and hands its tokens out. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+
+from pyggml_server.engine import endings
+from pyggml_server.engine.batching import Part, Slice, cut_batch
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.messages import Token
+from pyggml_server.native.runtime import Sample, StopType
+
+log = logging.getLogger(__name__)
+
+STATUS_DONE = 0
+STATUS_NO_ROOM = 1
+_ERRORS = {-1: "Invalid input batch.", 2: "Decoding was aborted."}
+
+
+def run_batch(state: EngineState, parts: list[Part]) -> None:
+    """Decode all parts. Where the pool has no room after all: idle prompts go first, then the batch gets narrower, and
+    when even one token does not fit, requests end as `_end_for_room` says."""
+    n_all = sum(len(part.tokens) for part in parts)
+    n_done = 0
+    n_width = state.runtime.n_batch
+    while n_done < n_all:
+        piece = cut_batch(parts, n_done, n_width)
+        status = _decode(state, piece)
+        if status == STATUS_DONE:
+            n_done += len(piece.arrays.token)
+            n_width = state.runtime.n_batch
+        elif status != STATUS_NO_ROOM:
+            _end_all(state, _ERRORS.get(status, "Compute error."))
+            return
+        elif not _drop_idle_prompt(state):
+            n_width //= 2
+            if n_width == 0:
+                _end_for_room(state, piece)
+                return
+            log.warning("no room in the KV cache for %d tokens, trying %d", len(piece.arrays.token), n_width)
+
+
+def _decode(state: EngineState, piece: Slice) -> int:
+    started_s = state.clock()
+    status, samples = state.runtime.step(piece.arrays, piece.rows)
+    if status != STATUS_DONE:
+        return status
+    now_s = state.clock()
+    tally = state.counters.tally
+    tally.n_decode_total += 1
+    tally.n_busy_slots_total += sum(1 for _ in state.busy())
+    n_prompt = sum(row.n_prompt_tokens for row in piece.rows)
+    if n_prompt:
+        state.counters.count_prompt(n_prompt, now_s - started_s)
+    for slot in state.slots:
+        slot.has_pending_shift = False  # applied by the decode, for every sequence of the context
+    state.pool.note_decoded()
+    for part, sample in zip(piece.parts, samples, strict=True):
+        _advance(state, part, sample, now_s)
+    return status
+
+
+def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> None:
+    slot = part.slot
+    job = slot.active_job
+    slot.tokens += part.tokens
+    slot.last_decoded_pass = state.n_passes
+    slot.has_run_since_restore = True
+    state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
+    if part.is_prompt:
+        job.n_prompt_processed += len(part.tokens)
+        if job.task.is_streamed and job.task.returns_progress:
+            state.outbox.append(Token(job.task_id, job.task.progress_payload(len(slot.tokens))))
+    if not part.samples:
+        return
+    if slot.phase is SlotPhase.DONE_PROMPT:
+        slot.state.move(SlotPhase.GENERATING)
+    if sample.error is not None or sample.token is None:
+        endings.fail(state, slot, f"got exception: {sample.error}")
+        return
+    _take_token(state, slot, sample, now_s)
+
+
+def _take_token(state: EngineState, slot: Slot, sample: Sample, now_s: float) -> None:
+    job = slot.active_job
+    assert sample.token is not None
+    job.sampled = sample.token
+    job.n_decoded += 1
+    job.n_tokens_since_park += 1
+    if job.last_token_at_s is not None:
+        state.counters.count_gap(now_s - job.last_token_at_s)
+    job.last_token_at_s = now_s
+    if sample.payload:
+        state.outbox.append(Token(job.task_id, sample.payload))
+    if sample.stop is not StopType.NONE:
+        job.has_next_token = False
+        endings.finish(state, slot)
+
+
+def _drop_idle_prompt(state: EngineState) -> bool:
+    idle = [slot for slot in state.slots if slot.is_idle and slot.tokens]
+    if not state.runtime.is_unified or not idle:
+        return False
+    slot = min(idle, key=lambda slot: slot.last_used_s)
+    log.warning("slot %d: dropping the cached prompt of %d tokens: the pool is full", slot.id, len(slot.tokens))
+    state.pool.clear(slot)
+    return True
+
+
+def _end_for_room(state: EngineState, piece: Slice) -> None:
+    """One token does not fit. With the planner on, only the request that it belongs to ends; without it, all of them,
+    as in llama-server."""
+    if not state.policy.is_enabled:
+        _end_all(state, endings.POOL_EXCEEDED)
+        return
+    endings.fail_for_room(state, piece.parts[0].slot)
+    for slot in state.slots:
+        if slot.phase is SlotPhase.DONE_PROMPT:  # its last chunk was not decoded
+            endings.fail_for_room(state, slot)
+
+
+def _end_all(state: EngineState, message: str) -> None:
+    for slot in list(state.busy()):
+        endings.fail(state, slot, message)
+        state.pool.clear(slot)

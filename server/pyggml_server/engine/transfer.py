@@ -1,0 +1,101 @@
+"""How a sequence's state leaves the pool and comes back: one protocol, and the synchronous way of it. Engine thread.
+
+A transfer owns the host buffer of its slot. Whoever uses one asks `is_done` before touching cells or buffer, so that an
+asynchronous implementation can take this one's place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml_server.native.border import PyggmlError
+
+if TYPE_CHECKING:
+    from pyggml_server.native.runtime import Runtime
+
+
+class TransferRefusedError(RuntimeError):
+    """The copy could not be made and nothing has changed; the message says why."""
+
+
+class Transfer(Protocol):
+    """Copies one sequence's state out of the pool and back. Never touches the cells' ownership itself."""
+
+    @property
+    def frees_on_landing(self) -> bool:
+        """Whether a park's cells may be released only once it is done."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Host memory held now, whether it holds a state or is kept for the next one."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of the state that the buffer holds; 0 if none."""
+
+    def save(self, seq_id: int) -> None:
+        """Issue the copy out. Raises TransferRefusedError."""
+
+    def restore(self, seq_id: int) -> None:
+        """Allocate cells and issue the copy in. Raises TransferRefusedError; the state is kept."""
+
+    def is_done(self) -> bool:
+        """Whether the last issued copy has ended. Never blocks."""
+
+    def wait(self) -> None:
+        """Block until the last issued copy has ended."""
+
+    def drop(self) -> None:
+        """Wait, then give up the state and the buffer."""
+
+
+class SyncTransfer:
+    """Copies inside the call; afterwards the cells are free to go at once. Pageable memory, freed after a restore."""
+
+    frees_on_landing = False
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._context = runtime.context
+        self._state: npt.NDArray[np.uint8] | None = None
+
+    @property
+    def buffer_bytes(self) -> int:
+        return 0 if self._state is None else self._state.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        return self.buffer_bytes
+
+    def save(self, seq_id: int) -> None:
+        """Copy the sequence's state to the host. Blocks for the copy."""
+        if self._state is not None:
+            raise TransferRefusedError(f"sequence {seq_id} is parked already")
+        try:
+            n_bytes = self._context.state_size(seq_id)
+            state = np.empty(n_bytes, dtype=np.uint8)
+            self._context.save_state(seq_id, out=state)
+        except (MemoryError, PyggmlError) as error:
+            raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
+        self._state = state
+
+    def restore(self, seq_id: int) -> None:
+        """Copy the state back into newly allocated cells. Blocks for the copy."""
+        if self._state is None:
+            raise TransferRefusedError(f"there is no parked state to restore into sequence {seq_id}")
+        try:
+            self._context.restore_state(self._state, seq_id)
+        except PyggmlError as error:
+            raise TransferRefusedError(f"sequence {seq_id} could not be restored: {error}") from error
+        self._state = None
+
+    def is_done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return None
+
+    def drop(self) -> None:
+        self._state = None

@@ -1,0 +1,135 @@
+"""A loaded model and its context, and the one native call per step. Engine thread only, but for `translator`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import pyggml
+from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
+from pyggml_server.native.command_line import CommandLine
+from pyggml_server.native.errors import LoadError
+from pyggml_server.native.task import Task
+from pyggml_server.native.translator import Translator
+
+__all__ = ["BatchArrays", "PyggmlError", "Row", "Runtime", "Sample", "StopType", "UnsupportedError"]
+
+TOKEN_NULL = -1
+
+
+class StopType(IntEnum):
+    """Why a completion ended; the numbers of `enum pyggml_stop`."""
+
+    NONE = 0
+    EOS = 1
+    WORD = 2
+    LIMIT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens afterwards."""
+
+    task: Task
+    i_batch: int
+    n_prompt_tokens: int
+    n_past: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a step gave for one row. `token` is None where nothing was sampled; `error` is why sampling failed."""
+
+    token: int | None
+    stop: StopType
+    payload: bytes
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchArrays:
+    """Tokens to decode: equally long arrays (int32 token, position, sequence id; int8 whether logits are wanted)."""
+
+    token: npt.NDArray[np.int32]
+    pos: npt.NDArray[np.int32]
+    seq_id: npt.NDArray[np.int32]
+    output: npt.NDArray[np.int8]
+
+
+class Runtime:
+    """The loaded model. `context` and `model` are pyggml's, borrowed: they die with the runtime."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        info = ffi.new("pyggml_server_info *")
+        call(lib.pyggml_server_get_info, handle, info)
+        self.n_slots: int = info.n_slots
+        self.n_ctx: int = info.n_ctx
+        self.n_ctx_slot: int = info.n_ctx_slot
+        self.n_batch: int = info.n_batch
+        self.n_swa: int = info.n_swa
+        self.has_memory: bool = bool(info.has_memory)
+        self.is_unified: bool = bool(info.kv_unified)
+        self.is_recurrent: bool = bool(info.is_recurrent)
+        self.is_hybrid: bool = bool(info.is_hybrid)
+        self.can_remove_tail: bool = bool(info.partial_rm)
+        self.shifts_context: bool = bool(info.ctx_shift)
+        self.batches_continuously: bool = bool(info.cont_batching)
+        self.adds_bos: bool = bool(info.add_bos)
+        self.slot_prompt_similarity: float = info.slot_prompt_similarity
+        self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
+        self.context = pyggml.Context.from_pointer(lib.pyggml_server_context(handle), self.model, owner=handle)
+        self.translator = Translator(handle, self)
+
+    @classmethod
+    def load(cls, command_line: CommandLine) -> Runtime:
+        """Load model and context; blocks for as long as that takes. Raises LoadError."""
+        out = ffi.new("pyggml_server **")
+        try:
+            call(lib.pyggml_server_load, command_line.handle, out)
+        except PyggmlError as error:
+            raise LoadError(str(error)) from None
+        return cls(ffi.gc(out[0], lib.pyggml_server_free))
+
+    def step(self, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+        """Decode, wait, sample every ready row; the GIL is free meanwhile.
+
+        Returns llama_decode's status (0: done, 1: no room, 2: aborted, -1: refused, < -1: failed) and one Sample per
+        row, in order; none unless the status is 0.
+        """
+        view = ffi.new("pyggml_batch_view *")
+        view.n_tokens = len(batch.token)
+        view.token = ffi.from_buffer("int32_t[]", batch.token)
+        view.pos = ffi.from_buffer("int32_t[]", batch.pos)
+        view.seq_id = ffi.from_buffer("int32_t[]", batch.seq_id)
+        view.output = ffi.from_buffer("int8_t[]", batch.output)
+        c_rows = ffi.new("pyggml_row[]", len(rows))
+        for c_row, row in zip(c_rows, rows, strict=True):
+            c_row.task = row.task.handle
+            c_row.i_batch = row.i_batch
+            c_row.n_prompt_tokens = row.n_prompt_tokens
+            c_row.n_past = row.n_past
+        out = ffi.new("pyggml_sampled[]", len(rows))
+        status = ffi.new("int32_t *")
+        call(lib.pyggml_step, self._handle, view, len(rows), c_rows, out, status)
+        if status[0] != 0:
+            return status[0], []
+        return 0, [_sample(sampled) for sampled in out]
+
+    def close(self) -> None:
+        """Free context and model, unless a request in the web side still formats with them. Idempotent."""
+        self.context.close()
+        self._handle = None
+
+
+def _sample(sampled: Any) -> Sample:
+    payload = bytes(ffi.buffer(sampled.payload, sampled.size)) if sampled.size else b""
+    if sampled.failed:
+        return Sample(None, StopType.NONE, b"", payload.decode("utf-8", "replace"))
+    token = None if sampled.token == TOKEN_NULL else sampled.token
+    return Sample(token, StopType(sampled.stop), payload)

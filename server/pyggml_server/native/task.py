@@ -1,0 +1,101 @@
+"""One completion's native side, as the engine sees it: prompt, limits, counters, payloads. Engine thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml_server.native.border import call, ffi, lib, take_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStats:
+    """Counters of a task; times exclude what it spent parked."""
+
+    n_prompt_cached: int
+    n_prompt_processed: int
+    n_gen: int
+    n_gen_steps: int
+    t_prompt_us: int
+    t_gen_us: int
+    has_next_token: bool
+    has_new_line: bool
+
+
+class Task:
+    """A completion to compute. Made by the translation, owned by the engine once submitted."""
+
+    def __init__(self, handle: Any, owner: Any) -> None:
+        self._handle = handle
+        self._owner = owner  # keeps the loaded server alive
+        info = ffi.new("pyggml_task_info *")
+        lib.pyggml_task_get_info(handle, info)
+        n_bytes = info.n_tokens * np.dtype(np.int32).itemsize
+        self.tokens: npt.NDArray[np.int32] = np.frombuffer(ffi.buffer(info.tokens, n_bytes), dtype=np.int32).copy()
+        self.params_json: bytes = ffi.string(info.params_json)
+        self.id_slot: int = info.id_slot
+        self.n_predict: int = info.n_predict
+        self.n_keep: int = info.n_keep
+        self.n_discard: int = info.n_discard
+        self.is_streamed: bool = bool(info.stream)
+        self.returns_progress: bool = bool(info.return_progress)
+        self.caches_prompt: bool = bool(info.cache_prompt)
+
+    @property
+    def handle(self) -> Any:
+        """The native object, for `Runtime.step`. Raises RuntimeError after close()."""
+        if self._handle is None:
+            raise RuntimeError("this task is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Free the native side. Idempotent."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            lib.pyggml_task_free(handle)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def start(self, slot_id: int, n_ctx: int, n_cached: int) -> None:
+        """The slot starts on the prompt: `n_cached` tokens of it are reused, it may use `n_ctx` positions."""
+        lib.pyggml_task_start(self.handle, slot_id, n_ctx, n_cached)
+
+    def add_pause(self, pause_us: int) -> None:
+        """Leave time spent parked out of the timings and of the time limit."""
+        lib.pyggml_task_add_pause(self.handle, pause_us)
+
+    def set_truncated(self) -> None:
+        """The context was shifted: say so in the result."""
+        lib.pyggml_task_set_truncated(self.handle)
+
+    def stats(self) -> TaskStats:
+        """The counters as they stand."""
+        out = ffi.new("pyggml_task_stats *")
+        lib.pyggml_task_get_stats(self.handle, out)
+        return TaskStats(
+            n_prompt_cached=out.n_prompt_cached,
+            n_prompt_processed=out.n_prompt_processed,
+            n_gen=out.n_gen,
+            n_gen_steps=out.n_gen_steps,
+            t_prompt_us=out.t_prompt_us,
+            t_gen_us=out.t_gen_us,
+            has_next_token=bool(out.has_next_token),
+            has_new_line=bool(out.has_new_line),
+        )
+
+    def progress_payload(self, n_past: int) -> bytes:
+        """A prompt-progress report: `n_past` tokens of the prompt are in the cache."""
+        return self._payload(lib.pyggml_task_progress, n_past)
+
+    def final_payload(self, n_past: int) -> bytes:
+        """The end of the task, with `n_past` tokens in its slot."""
+        return self._payload(lib.pyggml_task_final, n_past)
+
+    def _payload(self, function: Any, n_past: int) -> bytes:
+        out = ffi.new("pyggml_bytes *")
+        call(function, self.handle, n_past, out)
+        return take_bytes(out)

@@ -1,0 +1,67 @@
+"""Bodies in, requests and answers out, through llama.cpp's templates and schema.
+
+Any thread, several at once; a call may take milliseconds and must not run on an event loop.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyggml_server.native.border import call, ffi, lib, take_bytes
+from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.request import Request
+from pyggml_server.native.request_kind import RequestKind
+
+
+class Translator:
+    """What the web side may ask of a loaded model. `owner` keeps the native server alive."""
+
+    def __init__(self, handle: Any, owner: Any) -> None:
+        self._handle = handle
+        self._owner = owner
+
+    def request(self, kind: RequestKind, body: bytes) -> Request:
+        """Translate a completion body to tasks. Raises RequestRefused."""
+        out = ffi.new("pyggml_request **")
+        refusal = ffi.new("pyggml_bytes *")
+        call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), out, refusal)
+        if out[0] == ffi.NULL:
+            raise _refused(take_bytes(refusal))
+        return Request(out[0], self._owner)
+
+    def tokenize(self, body: bytes) -> bytes:
+        """The answer to POST /tokenize. Raises RequestRefused."""
+        return self._translate(lib.PYGGML_TRANSLATE_TOKENIZE, body)
+
+    def detokenize(self, body: bytes) -> bytes:
+        """The answer to POST /detokenize. Raises RequestRefused."""
+        return self._translate(lib.PYGGML_TRANSLATE_DETOKENIZE, body)
+
+    def apply_template(self, body: bytes) -> bytes:
+        """The answer to POST /apply-template. Raises RequestRefused."""
+        return self._translate(lib.PYGGML_TRANSLATE_APPLY_TEMPLATE, body)
+
+    def props(self) -> bytes:
+        """The answer to GET /props."""
+        return self._describe(lib.PYGGML_DESCRIBE_PROPS)
+
+    def models(self) -> bytes:
+        """The answer to GET /v1/models."""
+        return self._describe(lib.PYGGML_DESCRIBE_MODELS)
+
+    def _translate(self, translation: int, body: bytes) -> bytes:
+        out, refusal = ffi.new("pyggml_bytes *"), ffi.new("pyggml_bytes *")
+        call(lib.pyggml_translate, self._handle, translation, body, len(body), out, refusal)
+        if out.data == ffi.NULL:
+            raise _refused(take_bytes(refusal))
+        return take_bytes(out)
+
+    def _describe(self, description: int) -> bytes:
+        out = ffi.new("pyggml_bytes *")
+        call(lib.pyggml_describe, self._handle, description, out)
+        return take_bytes(out)
+
+
+def _refused(error: bytes) -> RequestRefused:
+    return RequestRefused(int(json.loads(error)["code"]), error)
