@@ -1,12 +1,64 @@
-"""`decide`: the whole planner as one pure function."""
+"""`decide`: the whole planner as one pure function, in the order in which the rules apply.
+
+1. host memory over its budget: idle buffers are given back;
+2. requests that could not fit the pool even alone fail;
+3. forced parks (`n_preempt_every`);
+4. room for the next step of those who run, and for the steps ahead where parks free cells late;
+5. restores, head of the line first;
+6. a turn for a head that has waited too long;
+7. new prompts, behind the line.
+"""
 
 from __future__ import annotations
 
-from pyggml_server.planner.plan import Plan
+from pyggml_server.planner.budget import give_backs_when_over
+from pyggml_server.planner.plan import FailContext, Plan, Reason
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.view import View
+from pyggml_server.planner.prompts import admit_prompts
+from pyggml_server.planner.restores import restore_line
+from pyggml_server.planner.room import make_room_ahead, make_room_for_step
+from pyggml_server.planner.rotation import rotate
+from pyggml_server.planner.sketch import PlanSketch
+from pyggml_server.planner.units import is_parkable, resident_units
+from pyggml_server.planner.victims import park_actions
+from pyggml_server.planner.view import SlotPhase, View
+
+_MAY_FAIL = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.PREEMPTED})
 
 
 def decide(view: View, policy: Policy) -> Plan:
-    """The orders of this pass. Pure: the same view and policy give the same plan."""
-    return Plan.EMPTY
+    """The orders of this pass. Pure: the same view and policy give the same plan, and nothing is changed.
+
+    `plan.py` says how a plan is carried out. Never raises for want of room: that is a plan too.
+    """
+    if not policy.is_enabled:
+        return Plan.EMPTY
+    sketch = PlanSketch(view)
+    sketch.extend(give_backs_when_over(view))
+    _fail_misfits(sketch)
+    _park_forced(sketch, policy)
+    if make_room_for_step(sketch, policy):
+        make_room_ahead(sketch, policy)
+        restore_line(sketch, policy)
+        rotate(sketch, policy)
+        admit_prompts(sketch, policy)
+    return sketch.plan()
+
+
+def _fail_misfits(sketch: PlanSketch) -> None:
+    for slot in sketch.view.slots:
+        if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > sketch.view.n_cells:
+            sketch.add(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE))
+
+
+def _park_forced(sketch: PlanSketch, policy: Policy) -> None:
+    """Whoever generated its quota is parked, the last resident included. A budget that refuses it is no reason to park
+    another: nothing is short."""
+    if policy.n_preempt_every <= 0:
+        return
+    for unit in list(resident_units(sketch.view)):
+        is_due = any(
+            slot.phase is SlotPhase.GENERATING and slot.n_tokens_since_park >= policy.n_preempt_every for slot in unit
+        )
+        if is_due and is_parkable(sketch.view, unit):
+            sketch.extend(park_actions(sketch.view, unit, Reason.FORCED) or ())

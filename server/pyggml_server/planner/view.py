@@ -108,7 +108,11 @@ class SlotView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """Parent and children that share cells, counted together: what leaves, and must come back, as one."""
+    """Parent and children that share cells, counted together: they leave, and come back, as one.
+
+    n_cells        what all of them take in the pool once they are back.
+    n_cells_owned  what comes free when all of them leave; 0 while they are parked.
+    """
 
     group_id: int
     n_cells: int

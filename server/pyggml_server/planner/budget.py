@@ -1,0 +1,52 @@
+"""Host memory (rule 8): whether a park fits `--preempt-ram`, and which idle buffers go. Orders give-backs only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyggml_server.planner.foresee import charge_bytes
+from pyggml_server.planner.plan import GiveBackBuffer, Reason
+from pyggml_server.planner.units import Unit
+from pyggml_server.planner.view import SlotPhase, SlotView, View
+
+_HOLDS_STATE = frozenset({SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.RESTORING})
+
+
+def give_backs_for_park(view: View, unit: Unit) -> list[GiveBackBuffer] | None:
+    """Idle buffers to give back so that this unit's park fits the budget; None when it does not fit even so."""
+    n_more_bytes = sum(charge_bytes(slot) for slot in unit)
+    return _give_backs(view, n_more_bytes, {slot.slot_id for slot in unit}, Reason.BUDGET_NEEDED)
+
+
+def give_backs_when_over(view: View) -> list[GiveBackBuffer]:
+    """Idle buffers to give back while more than the budget is held (a restored slot's, kept for its next park)."""
+    if view.ram_limit_bytes is None or view.ram_held_bytes <= view.ram_limit_bytes:
+        return []
+    enough = _give_backs(view, 0, (), Reason.OVER_BUDGET)
+    return enough if enough is not None else [GiveBackBuffer(s.slot_id, Reason.OVER_BUDGET) for s in _idle(view, ())]
+
+
+def _give_backs(view: View, n_more_bytes: int, keep: Collection[int], reason: Reason) -> list[GiveBackBuffer] | None:
+    if view.ram_limit_bytes is None:
+        return []
+    n_over_bytes = view.ram_held_bytes + n_more_bytes - view.ram_limit_bytes
+    chosen: list[GiveBackBuffer] = []
+    for slot in _idle(view, keep):
+        if n_over_bytes <= 0:
+            break
+        chosen.append(GiveBackBuffer(slot.slot_id, reason))
+        n_over_bytes -= slot.buffer_bytes
+    return chosen if n_over_bytes <= 0 else None
+
+
+def _idle(view: View, keep: Collection[int]) -> list[SlotView]:
+    """Buffers that hold no state and no copy, largest first."""
+    idle = (
+        slot
+        for slot in view.slots
+        if slot.buffer_bytes
+        and slot.phase not in _HOLDS_STATE
+        and not slot.has_transfer_in_flight
+        and slot.slot_id not in keep
+    )
+    return sorted(idle, key=lambda slot: (-slot.buffer_bytes, slot.slot_id))

@@ -1,0 +1,95 @@
+"""New prompts (rules 2 and 6): who among the started slots gets cells in this pass. First come, first served.
+
+* A prompt for which somebody was parked goes first (its promise); else, while a parked head waits, a prompt gets cells
+  only if the head would still be admitted once the *whole* prompt is in: a chunk that fits is no excuse for the rest.
+* A prompt that does not fit parks residents, by the victim rules, if that makes room for the whole of it. If not -- the
+  last resident is in its way, or host memory is -- it waits in STARTED, later prompts wait behind it; residents end, so
+  it gets its room. Its chunk is not cut to what is left: half a prompt in a full pool would be parked next.
+* With nothing running it gets all there is: cached prompts, and the prefixes that later prompts hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyggml_server.planner.foresee import n_trimmed_cells
+from pyggml_server.planner.margins import landing_parks, n_restore_short, n_step_short, promised_prompts
+from pyggml_server.planner.plan import HoldPrompt, Reason
+from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.sketch import PlanSketch
+from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
+from pyggml_server.planner.units import waiting_unit
+from pyggml_server.planner.victims import choose_victims, frees_late, park_actions
+from pyggml_server.planner.view import SlotPhase, SlotView, View
+
+
+def admit_prompts(sketch: PlanSketch, policy: Policy) -> None:
+    """Start each prompt that may take its chunk, in order of arrival; hold the rest."""
+    is_blocked = False
+    for started in sketch.view.started():
+        slot = sketch.view.slot(started.slot_id)  # earlier prompts may have trimmed it
+        why = Reason.BEHIND_PROMPT if is_blocked else _why_not(sketch, policy, slot)
+        if why is None:
+            sketch.start(sketch.view.slot(slot.slot_id))
+        else:
+            sketch.add(HoldPrompt(slot.slot_id, why))
+            is_blocked = True
+
+
+def _why_not(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | None:
+    """Make room for the prompt's chunk. None when it may run; else why it must wait."""
+    if not _head_agrees(sketch.view, policy, slot):
+        return Reason.HEAD_WAITS
+    n_short = n_step_short(sketch.view, [slot])
+    if n_short <= n_spare_cells(sketch.view):
+        sketch.extend(spare_actions(sketch.view, n_short, Reason.PROMPT_SHORT))
+        return None
+    if landing_parks(sketch.view):
+        return Reason.PARK_IN_FLIGHT
+    if not any(sketch.view.residents()):
+        return _clear_pool(sketch, slot)
+    return _park_for(sketch, policy, slot)
+
+
+def _head_agrees(view: View, policy: Policy, slot: SlotView) -> bool:
+    """Whether nobody waits, or it was made room for, or the head would still be admitted after the whole prompt."""
+    line = view.waiting()
+    if not line or slot in promised_prompts(view):
+        return True
+    n_whole = slot.n_prompt_left - n_trimmed_cells(slot, slot.n_kept_cells)
+    through = replace(
+        slot,
+        phase=SlotPhase.GENERATING,
+        n_prompt_left=0,
+        n_step_cells=slot.n_decode_step_cells,
+        n_cells=0,
+        n_cells_owned=0,
+    )
+    slots = tuple(through if other.slot_id == slot.slot_id else other for other in view.slots)
+    later = replace(view, slots=slots, n_cells_used=view.n_cells_used + n_whole)
+    return n_restore_short(later, waiting_unit(view, line[0]), policy) <= n_spare_cells(later)
+
+
+def _clear_pool(sketch: PlanSketch, slot: SlotView) -> Reason | None:
+    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
+    slot = sketch.view.slot(slot.slot_id)
+    n_short = n_step_short(sketch.view, [slot])
+    sketch.extend(prefix_sacrifices(sketch.view, n_short, Reason.PROMPT_SHORT, keep_slot=slot.slot_id))
+    return None if n_step_short(sketch.view, [slot]) <= 0 else Reason.NOBODY_CAN_BE_PARKED
+
+
+def _park_for(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | None:
+    """Park residents for it, if that makes room for the whole prompt."""
+    n_spare = n_spare_cells(sketch.view)
+    whole = replace(slot, n_step_cells=slot.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
+    if choose_victims(sketch.view, policy, lambda view: n_step_short(view, [whole]) - n_spare) is None:
+        return Reason.NOBODY_CAN_BE_PARKED
+    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
+    slot = sketch.view.slot(slot.slot_id)
+    victims = choose_victims(sketch.view, policy, lambda view: n_step_short(view, [slot])) or []
+    is_late = False
+    for unit in victims:
+        orders = park_actions(sketch.view, unit, Reason.PROMPT_SHORT, for_request=slot.request_order) or []
+        sketch.extend(orders)
+        is_late = is_late or frees_late(unit)
+    return Reason.PARK_IN_FLIGHT if is_late else None

@@ -1,0 +1,109 @@
+"""Room for the next step of those who run (rules 2 to 5), from the cheapest way to the dearest.
+
+1. leftovers and idle cached prompts; 2. wait for a park that is under way; 3. park; and, when nobody can be parked:
+4. decode without drafts; 5. waiting prompts give up the prefix they hold; 6. shorter prompt chunks, the latest request
+first; 7. the latest request fails, and only as many as it takes.
+
+Why chunks are cut only after parking: what does not fit now will not fit in the next pass either, since everybody who
+runs grows. A cut chunk would only put the park off, with a prompt in the pool that helps nobody until it is whole.
+"""
+
+from __future__ import annotations
+
+from pyggml_server.planner.margins import landing_parks, n_lookahead_short, n_step_short
+from pyggml_server.planner.plan import FailContext, HoldPrompt, LimitDraft, LimitPrompt, Park, Reason, WaitForPark
+from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.sketch import PlanSketch
+from pyggml_server.planner.spare import prefix_sacrifices, spare_actions
+from pyggml_server.planner.units import Unit
+from pyggml_server.planner.victims import choose_victims, frees_late, next_victim, park_actions
+from pyggml_server.planner.view import SlotPhase
+
+
+def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
+    """See that the next step fits. False: a copy must land first, and the plan ends here."""
+    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
+    if n_step_short(sketch.view) <= 0:
+        return True
+    if landing := landing_parks(sketch.view):
+        sketch.add(WaitForPark(landing[0].slot_id, Reason.STEP_SHORT))
+        return False
+    victims = choose_victims(sketch.view, policy, n_step_short)
+    if victims is None:
+        _ask_for_less(sketch)
+        return True
+    return _park_for_step(sketch, victims)
+
+
+def make_room_ahead(sketch: PlanSketch, policy: Policy) -> None:
+    """Where parks free cells late: keep the steps ahead clear, by at most one park a pass, and carry on."""
+    short = n_lookahead_short(sketch.view, policy)
+    sketch.extend(spare_actions(sketch.view, short, Reason.LOOKAHEAD_SHORT))
+    if sketch.has_parks or n_lookahead_short(sketch.view, policy) <= 0:
+        return
+    unit = next_victim(sketch.view, policy, lambda view: n_lookahead_short(view, policy))
+    if unit is not None:
+        sketch.extend(park_actions(sketch.view, unit, Reason.LOOKAHEAD_SHORT) or ())
+
+
+def _park_for_step(sketch: PlanSketch, victims: list[Unit]) -> bool:
+    for unit in victims:
+        orders = park_actions(sketch.view, unit, Reason.STEP_SHORT) or []
+        sketch.extend(orders)
+        if frees_late(unit):
+            late = next(order for order in orders if isinstance(order, Park))
+            sketch.add(WaitForPark(late.slot_id, Reason.STEP_SHORT))
+            return False
+    return True
+
+
+def _ask_for_less(sketch: PlanSketch) -> None:
+    _drop_drafts(sketch)
+    sketch.extend(prefix_sacrifices(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
+    _cut_chunks(sketch)
+    _fail_latest(sketch)
+
+
+def _drop_drafts(sketch: PlanSketch) -> None:
+    for slot in sketch.view.residents():
+        if n_step_short(sketch.view) <= 0:
+            return
+        if slot.phase is SlotPhase.GENERATING and slot.n_step_cells > 1:
+            n_draft = max(0, slot.n_step_cells - 1 - n_step_short(sketch.view))
+            sketch.add(LimitDraft(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_draft))
+
+
+def _cut_chunks(sketch: PlanSketch) -> None:
+    prompts = [slot for slot in sketch.view.residents() if slot.phase is SlotPhase.PROCESSING_PROMPT]
+    for slot in sorted(prompts, key=lambda slot: -slot.request_order):
+        if n_step_short(sketch.view) <= 0:
+            return
+        n_tokens = 0 if slot.is_media_step else max(0, slot.n_step_cells - _n_chunk_cells_over(sketch))
+        if n_tokens:
+            sketch.add(LimitPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_tokens))
+        else:
+            sketch.add(HoldPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED))
+
+
+def _n_chunk_cells_over(sketch: PlanSketch) -> int:
+    """By how much the chunks must shrink: the shortage, and what they ask beyond the batch that they share."""
+    chunks = [s.n_step_cells for s in sketch.view.residents() if s.n_prompt_left and not s.is_media_step]
+    return n_step_short(sketch.view) + max(0, sum(chunks) - sketch.view.n_batch_tokens)
+
+
+def _fail_latest(sketch: PlanSketch) -> None:
+    """One at a time: the others go on with what it gave back, in this pass or (prompts held above) in the next."""
+    has_failed = False
+    while n_step_short(sketch.view) > 0 or (_is_stuck(sketch) and not has_failed):
+        failing = [slot for slot in sketch.view.residents() if not slot.has_transfer_in_flight]
+        if not failing:
+            return
+        latest = max(failing, key=lambda slot: slot.request_order)
+        sketch.add(FailContext(latest.slot_id, Reason.NOBODY_CAN_BE_PARKED))
+        has_failed = True
+
+
+def _is_stuck(sketch: PlanSketch) -> bool:
+    """Whether everybody who runs was told to hold still, with no copy under way that would change that."""
+    residents = list(sketch.view.residents())
+    return bool(residents) and not any(slot.n_step_cells or slot.has_transfer_in_flight for slot in residents)

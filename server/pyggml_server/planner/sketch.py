@@ -1,0 +1,46 @@
+"""A plan in the making: the orders so far and the view that they leave behind. Lives inside one call of `decide`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyggml_server.planner.foresee import after, after_start
+from pyggml_server.planner.plan import Action, Park, Plan
+from pyggml_server.planner.view import SlotView, View
+
+
+class PlanSketch:
+    """Grows by `add`; `view` is always the view after every order so far."""
+
+    __slots__ = ("_actions", "_parked", "view")
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._actions: list[Action] = []
+        self._parked: set[int] = set()
+
+    def add(self, *actions: Action) -> None:
+        """Append orders, in the order in which they are to be carried out."""
+        self.extend(actions)
+
+    def extend(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._actions.append(action)
+            self.view = after(self.view, action)
+            if isinstance(action, Park):
+                self._parked.add(action.slot_id)
+
+    def start(self, slot: SlotView) -> None:
+        """Let a started prompt take its chunk in this pass: no order is needed, but those after it must count it."""
+        self.view = after_start(self.view, slot)
+
+    def has_parked(self, slot: SlotView) -> bool:
+        """Whether this plan parks the slot: then it does not restore it."""
+        return slot.slot_id in self._parked
+
+    @property
+    def has_parks(self) -> bool:
+        return bool(self._parked)
+
+    def plan(self) -> Plan:
+        return Plan(tuple(self._actions)) if self._actions else Plan.EMPTY

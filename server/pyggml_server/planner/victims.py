@@ -1,0 +1,81 @@
+"""Whom to park (rule 5). Pure choice; the caller orders the parks.
+
+Of the units that may be parked and fit the host-memory budget:
+1. one whose owned cells alone cover the shortage, by policy;
+2. else one whose leaving ends the shortage because its own step goes too (a prompt that wants a large chunk);
+3. else the one with the most owned cells, and then again: no single park is enough, so as few as possible.
+The last resident is never parked, nor one that owns no cells. If all together are not enough, nobody is parked: a
+park that does not help is only a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyggml_server.planner.budget import give_backs_for_park
+from pyggml_server.planner.foresee import after, after_landing
+from pyggml_server.planner.plan import Action, Park, Reason
+from pyggml_server.planner.policy import Policy, VictimPolicy
+from pyggml_server.planner.units import Unit, is_parkable, n_owned_cells, resident_units
+from pyggml_server.planner.view import View
+
+ShortageOf = Callable[[View], int]
+
+
+def choose_victims(view: View, policy: Policy, short_of: ShortageOf) -> list[Unit] | None:
+    """The units to park, in order, until `short_of` is at most 0; None when parking everybody allowed is not enough."""
+    chosen: list[Unit] = []
+    while short_of(view) > 0:
+        unit = next_victim(view, policy, short_of)
+        if unit is None:
+            return None
+        chosen.append(unit)
+        view = without(view, unit)
+    return chosen
+
+
+def next_victim(view: View, policy: Policy, short_of: ShortageOf) -> Unit | None:
+    """The unit to park now, or None when nobody may be parked."""
+    residents = list(resident_units(view))
+    if len(residents) < 2:
+        return None
+    parkable = (unit for unit in residents if is_parkable(view, unit) and n_owned_cells(view, unit))
+    free = [unit for unit in parkable if give_backs_for_park(view, unit) is not None]
+    n_short = short_of(view)
+    covering = [unit for unit in free if n_owned_cells(view, unit) >= n_short]
+    ending = covering or [unit for unit in free if short_of(without(view, unit)) <= 0]
+    if ending:
+        return min(ending, key=lambda unit: _rank(view, unit, policy))
+    return min(free, key=lambda unit: (-n_owned_cells(view, unit), _rank(view, unit, policy)), default=None)
+
+
+def park_actions(view: View, unit: Unit, reason: Reason, for_request: int | None = None) -> list[Action] | None:
+    """The orders that park this unit, idle buffers given back first; None when the budget refuses it."""
+    give_backs = give_backs_for_park(view, unit)
+    if give_backs is None:
+        return None
+    return [*give_backs, *(Park(slot.slot_id, reason, for_request) for slot in unit)]
+
+
+def frees_late(unit: Unit) -> bool:
+    """Whether its cells come free only when the copy lands."""
+    return any(slot.frees_on_landing for slot in unit)
+
+
+def without(view: View, unit: Unit) -> View:
+    """The view once this unit's park has landed (or the view as it is, when the budget refuses it)."""
+    for action in park_actions(view, unit, Reason.STEP_SHORT) or ():
+        view = after_landing(view, action) if isinstance(action, Park) else after(view, action)
+    return view
+
+
+def _rank(view: View, unit: Unit, policy: Policy) -> tuple[int, int]:
+    """Smaller goes first; between equals the youngest, who has waited least."""
+    order = min(slot.request_order for slot in unit)
+    match policy.victim:
+        case VictimPolicy.SMALLEST:
+            return (n_owned_cells(view, unit), -order)
+        case VictimPolicy.YOUNGEST:
+            return (-order, 0)
+        case VictimPolicy.OLDEST:
+            return (order, 0)
