@@ -1,0 +1,44 @@
+"""The compiled module: which declarations go in, in which order, and that it finds its libraries beside itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from build_support.layout import of_this_clone
+from native.build_ffi import CDEF_ORDER, cdef_files, includes, make_ffi
+
+
+def test_every_declaration_file_is_in_the_order() -> None:
+    names = [path.name for path in cdef_files()]
+    assert names == [name for name in CDEF_ORDER if name in names]
+    assert {path.name for path in (of_this_clone().native / "cdef").glob("*.h")} == set(names)
+
+
+def test_a_declaration_file_that_the_order_does_not_name_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "stray.h").touch()
+    with pytest.raises(ValueError, match=r"native/cdef/stray\.h is not in CDEF_ORDER"):
+        cdef_files(tmp_path)
+
+
+def test_the_source_includes_llama_and_every_public_header_of_the_shim(tmp_path: Path) -> None:
+    for name in ("b.h", "a.h", "inside.hpp"):
+        (tmp_path / name).touch()
+    assert includes(tmp_path).split("\n") == ['#include "llama.h"', '#include "a.h"', '#include "b.h"']
+
+
+def test_all_declarations_parse_together(tmp_path: Path) -> None:
+    source = tmp_path / "_pyggml.cpp"
+    make_ffi().emit_c_code(str(source))
+    text = source.read_text(encoding="utf-8")
+    assert '#include "llama.h"' in text
+    assert "pyggml_shim_version" in text
+
+
+def test_the_module_reports_the_pinned_commit_from_any_folder(tmp_path: Path) -> None:
+    code = "import _pyggml; print(_pyggml.ffi.string(_pyggml.lib.pyggml_shim_version()).decode())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "b0-0c1e57098\n"
