@@ -1,0 +1,69 @@
+"""Python bindings for llama.cpp that can save a sequence's state and restore it elsewhere.
+
+    with Model("model.gguf") as model, Context(model, ContextParams(n_ctx=2048, n_seq_max=2)) as context:
+        context.decode(Batch.from_arrays(tokens, range(len(tokens)), seq_id=0))
+        state = context.save_state(0)       # bytes in a numpy array
+        context.seq_remove(0)               # its cells are free for others
+        context.restore_state(state, 1)     # the same conversation, as sequence 1
+
+A Context belongs to the thread that made it; models and vocabularies may be used from any. Everything that fails raises
+a PyggmlError, messages of llama.cpp go to the loggers `pyggml.llama` and `pyggml.ggml`. Knows nothing of HTTP,
+scheduling or requests.
+"""
+
+from pyggml.batch import Batch
+from pyggml.context import Context
+from pyggml.errors import (
+    AbortedError,
+    ClosedError,
+    ComputeError,
+    ContextCreationError,
+    InvalidArgumentError,
+    InvalidBatchError,
+    ModelLoadError,
+    NativeError,
+    NoRoomError,
+    OutOfMemoryError,
+    PyggmlError,
+    StateError,
+    UnappliedUpdateError,
+    UnsupportedError,
+    WrongThreadError,
+)
+from pyggml.model import Model
+from pyggml.params import CacheType, ContextParams, FlashAttention, Pooling
+from pyggml.sampler import Sampler
+from pyggml.sequence_states import StateFlags
+from pyggml.state_format import file_to_state, rows_by_position, state_to_file
+from pyggml.vocab import Vocab
+
+__all__ = [
+    "AbortedError",
+    "Batch",
+    "CacheType",
+    "ClosedError",
+    "ComputeError",
+    "Context",
+    "ContextCreationError",
+    "ContextParams",
+    "FlashAttention",
+    "InvalidArgumentError",
+    "InvalidBatchError",
+    "Model",
+    "ModelLoadError",
+    "NativeError",
+    "NoRoomError",
+    "OutOfMemoryError",
+    "Pooling",
+    "PyggmlError",
+    "Sampler",
+    "StateError",
+    "StateFlags",
+    "UnappliedUpdateError",
+    "UnsupportedError",
+    "Vocab",
+    "WrongThreadError",
+    "file_to_state",
+    "rows_by_position",
+    "state_to_file",
+]

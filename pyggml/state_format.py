@@ -1,0 +1,182 @@
+"""What the bytes of a sequence state mean: rows by position, and conversion to and from llama.cpp's sequence files.
+
+Pure functions over buffers; any thread. Reads the plain KV cache and the window cache, unified or per stream, with V
+transposed or not. Recurrent and hybrid states are refused: their rows have no positions.
+
+Two states of one conversation need not be equal byte for byte, since a state holds the sequence id and the order of the
+cells. They are equal when `rows_by_position` is.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.errors import InvalidArgumentError, StateError
+from pyggml.ffi import lib
+
+MAGIC_BYTES = struct.pack("<I", 0xAF143CD8)
+SEQUENCE_HEADER_BYTES = 8  # magic, sequence id
+_FILE_HEADER = struct.Struct("<III")  # magic, version, token count
+
+Rows = npt.NDArray[np.uint8]
+Buffer: TypeAlias = bytes | bytearray | memoryview | Rows
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """One cache of the state: `positions` int32[n], and per layer `k` and `v` as uint8[n, row bytes], in cell order.
+
+    A layer's `v` is empty where the model keeps keys only.
+    """
+
+    positions: npt.NDArray[np.int32]
+    k: list[Rows]
+    v: list[Rows]
+
+
+def rows_by_position(state: Buffer) -> list[dict[int, bytes]]:
+    """For each layer of each cache, the K row and the V row, joined, under the position of their cell.
+
+    Raises StateError for a format that this module does not read, or a position that occurs twice.
+    """
+    layers = []
+    for cache in parse_state(state):
+        positions = [int(position) for position in cache.positions]
+        if len(set(positions)) != len(positions):
+            raise StateError("a position occurs twice in this state: its rows cannot be told apart by position")
+        for k, v in zip(cache.k, cache.v, strict=True):
+            layers.append({p: k[i].tobytes() + v[i].tobytes() for i, p in enumerate(positions)})
+    return layers
+
+
+def parse_state(state: Buffer) -> list[CacheState]:
+    """The caches of a state in the order in which llama.cpp writes them. Raises StateError."""
+    data = bytes(state)
+    if data[:4] != MAGIC_BYTES:
+        raise StateError("this is no sequence state: it does not begin with the magic number")
+    for ext_bytes in (0, 12):  # per cell: the 2-D position and token that M-RoPE and n-gram models keep
+        for has_v in (True, False):
+            try:
+                return _read_all(_Reader(data, SEQUENCE_HEADER_BYTES), ext_bytes, has_v)
+            except (struct.error, ValueError):
+                continue
+    raise StateError("the state is cut off, or of a kind (recurrent, hybrid) whose rows have no positions")
+
+
+def byte_view(data: Buffer) -> memoryview:
+    """The bytes of a contiguous buffer, in place. Raises InvalidArgumentError where that would need a copy."""
+    try:
+        # Before Python 3.12 numpy's types do not say that arrays are buffers.
+        return memoryview(data).cast("B")  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"this is no contiguous buffer of bytes: {error}") from error
+
+
+def first_cell_count(state: Buffer) -> int:
+    """Cells that the first cache of a state needs; 0 where the bytes are too short to tell."""
+    n_streams = _u32_at(state, SEQUENCE_HEADER_BYTES)
+    for stream in range(min(n_streams, 256)):
+        n_cells = _u32_at(state, SEQUENCE_HEADER_BYTES + 4 * (stream + 1))
+        if n_cells:
+            return n_cells
+    return 0
+
+
+def state_to_file(state: Buffer, tokens: npt.NDArray[np.int32]) -> bytes:
+    """The bytes of a sequence file with this state and these tokens, as `llama_state_seq_load_file` reads them."""
+    data = byte_view(state)
+    if bytes(data[:4]) != MAGIC_BYTES:
+        raise StateError("this is no sequence state: it does not begin with the magic number")
+    header = _FILE_HEADER.pack(lib.LLAMA_STATE_SEQ_MAGIC, lib.LLAMA_STATE_SEQ_VERSION, len(tokens))
+    return b"".join((header, np.asarray(tokens, "<i4").tobytes(), data[SEQUENCE_HEADER_BYTES:]))
+
+
+def file_to_state(file: Buffer, seq_id: int = 0) -> tuple[npt.NDArray[np.int32], bytes]:
+    """The tokens and the state in the bytes of a sequence file, as `Context.restore_state` reads them."""
+    data = byte_view(file)
+    if len(data) < _FILE_HEADER.size:
+        raise StateError("this is no sequence file: it is shorter than the header")
+    magic, version, n_tokens = _FILE_HEADER.unpack_from(data)
+    if (magic, version) != (lib.LLAMA_STATE_SEQ_MAGIC, lib.LLAMA_STATE_SEQ_VERSION):
+        raise StateError(f"this is no sequence file of version {lib.LLAMA_STATE_SEQ_VERSION}: {magic:#x}, {version}")
+    end = _FILE_HEADER.size + 4 * n_tokens
+    if end > len(data):
+        raise StateError(f"the sequence file is cut off: it announces {n_tokens} tokens")
+    if not 0 <= seq_id < 2**31:
+        raise InvalidArgumentError(f"sequence {seq_id} cannot be written into a state")
+    tokens = np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32)
+    return tokens, MAGIC_BYTES + struct.pack("<i", seq_id) + bytes(data[end:])
+
+
+class _Reader:
+    """A cursor; raises struct.error at the end of the bytes and ValueError for numbers that make no sense."""
+
+    def __init__(self, data: bytes, offset: int):
+        self.data = data
+        self.offset = offset
+
+    @property
+    def at_end(self) -> bool:
+        return self.offset == len(self.data)
+
+    def number(self, kind: str) -> int:
+        value: int = struct.unpack_from("<" + kind, self.data, self.offset)[0]
+        self.offset += struct.calcsize("<" + kind)
+        return value
+
+    def rows(self, n_rows: int, row_bytes: int) -> Rows:
+        end = self.offset + n_rows * row_bytes
+        if row_bytes < 1 or end > len(self.data):
+            raise ValueError(f"{n_rows} rows of {row_bytes} bytes do not fit")
+        rows = np.frombuffer(self.data, np.uint8, n_rows * row_bytes, self.offset).reshape(n_rows, row_bytes)
+        self.offset = end
+        return rows
+
+
+def _read_all(reader: _Reader, ext_bytes: int, has_v: bool) -> list[CacheState]:
+    caches = []
+    while not reader.at_end:
+        n_streams = reader.number("I")
+        if not 1 <= n_streams <= 256:
+            raise ValueError(f"{n_streams} streams")
+        for _ in range(n_streams):
+            n_cells = reader.number("I")
+            if n_cells:
+                caches.append(_read_cache(reader, n_cells, ext_bytes, has_v))
+    return caches
+
+
+def _read_cache(reader: _Reader, n_cells: int, ext_bytes: int, has_v: bool) -> CacheState:
+    cells = reader.rows(n_cells, 12 + ext_bytes)  # position, number of sequences (1), extra, sequence id
+    numbers = np.ascontiguousarray(cells).view("<i4")
+    if (numbers[:, 1] != 1).any():
+        raise ValueError("a cell of a sequence state belongs to one sequence")
+    v_transposed, n_layers = reader.number("I"), reader.number("I")
+    if v_transposed > 1 or not 1 <= n_layers <= 4096:
+        raise ValueError(f"{n_layers} layers")
+    k = [_read_rows(reader, n_cells) for _ in range(n_layers)]
+    read_v = _read_transposed_rows if v_transposed else _read_rows
+    v = [read_v(reader, n_cells) for _ in range(n_layers)] if has_v else [np.empty((n_cells, 0), np.uint8)] * n_layers
+    return CacheState(numbers[:, 0].astype(np.int32), k, v)
+
+
+def _read_rows(reader: _Reader, n_cells: int) -> Rows:
+    reader.number("i")  # the element type; rows are compared as bytes
+    return reader.rows(n_cells, reader.number("Q"))
+
+
+def _read_transposed_rows(reader: _Reader, n_cells: int) -> Rows:
+    reader.number("i")
+    element_bytes, width = reader.number("I"), reader.number("I")
+    columns = reader.rows(width * n_cells, element_bytes).reshape(width, n_cells, element_bytes)
+    return np.ascontiguousarray(columns.transpose(1, 0, 2)).reshape(n_cells, width * element_bytes)
+
+
+def _u32_at(data: Buffer, offset: int) -> int:
+    part = bytes(data[offset : offset + 4])
+    return int.from_bytes(part, "little") if len(part) == 4 else 0
