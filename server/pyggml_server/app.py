@@ -1,0 +1,187 @@
+"""Composition root: command line, listening sockets, HTTP server, engine, signals; and the order of start and end.
+
+Main thread. The HTTP server listens before the model is loaded, so that /health answers meanwhile and a busy port
+ends the process before the long wait. Only this module knows both the web side and the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Protocol
+
+from pyggml_server import cli
+from pyggml_server.flags import help_text
+from pyggml_server.log_lines import send_log_to
+from pyggml_server.messages import Deliver, EnginePort
+from pyggml_server.native.errors import UsageError
+from pyggml_server.web.http_server import HttpServer
+from pyggml_server.web.listen import ListenError, listen
+from pyggml_server.web.ports import TranslatorPort, WebSettings
+from pyggml_server.web.service import Backend, Service
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+LOADING_GRACE_S = 5.0  # how long an end waits for a model that is still loading, which cannot be interrupted
+
+
+class EngineControl(EnginePort, Protocol):
+    """The engine as its owner sees it."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def join(self, timeout_s: float | None = None) -> bool: ...
+
+
+# (deliver, on_ready, on_failed) -> engine, not started; the callbacks are called on the engine thread
+EngineFactory = Callable[[Deliver, Callable[[TranslatorPort], None], Callable[[str], None]], EngineControl]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The engine has a model."""
+
+    translator: TranslatorPort
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Something ended by itself that should not have; the message says what and why."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Somebody asked for the end."""
+
+
+class Server:
+    """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler."""
+
+    def __init__(self, settings: WebSettings, make_engine: EngineFactory) -> None:
+        self._service = Service(settings)
+        self._make_engine = make_engine
+        self._events: queue.SimpleQueue[Loaded | Ended | Interrupted] = queue.SimpleQueue()
+        self.addresses: tuple[str, ...] = ()
+        self.is_ready = threading.Event()
+        self.left_engine_running = False
+
+    def interrupt(self) -> None:
+        """End in good order. Does not block; safe in a signal handler."""
+        self._events.put(Interrupted())
+
+    def run(self) -> int:
+        """Serve until the end and return the exit code."""
+        try:
+            http = self._start_http()
+        except ListenError as error:
+            log.error("%s", error)
+            log.error("exiting due to HTTP server error")
+            return 1
+        engine = self._make_engine(
+            self._service.mailbox.deliver,
+            lambda translator: self._events.put(Loaded(translator)),
+            lambda message: self._events.put(Ended(message)),
+        )
+        engine.start()
+        code = self._wait(engine)
+        self._end(http, engine)
+        return code
+
+    def _start_http(self) -> HttpServer:
+        listeners = listen(self._service.settings)
+        try:
+            http = HttpServer(self._service, listeners, lambda: self._events.put(Ended("the HTTP server ended")))
+            http.start()
+        except ListenError:
+            listeners.close()
+            raise
+        self.addresses = tuple(listeners.addresses)
+        return http
+
+    def _wait(self, engine: EngineControl) -> int:
+        while True:
+            match self._events.get():
+                case Loaded(translator=translator):
+                    self._service.open(Backend(engine, translator))
+                    self._say_ready()
+                    self.is_ready.set()
+                case Ended(message=message):
+                    log.error("%s", message)
+                    log.error("exiting due to %s error", "server" if self.is_ready.is_set() else "model loading")
+                    return 1
+                case Interrupted():
+                    return 0
+
+    def _say_ready(self) -> None:
+        log.info("model loaded")
+        for address in self.addresses:
+            log.info("listening on %s", address)
+            # the wording of older versions, which programs that start llama-server wait for
+            log.info("server is listening on %s - starting the main loop", address)
+
+    def _end(self, http: HttpServer, engine: EngineControl) -> None:
+        log.info("cleaning up before exit...")
+        http.stop()
+        engine.stop()
+        self.left_engine_running = not engine.join(None if self.is_ready.is_set() else LOADING_GRACE_S)
+        http.join()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code; for `--help` and its like llama.cpp's parser ends the process."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        config = cli.parse(arguments, os.environ)
+    except cli.OptionError as refused:
+        print(f"error: {refused}", file=sys.stderr)
+        return 1
+    if cli.wants_help(config.llama_argv):
+        print(help_text(), end="", flush=True)
+
+    # here and not above: `--preempt-*` mistakes and tests need no compiled module
+    from pyggml_server.engine.engine import Engine
+    from pyggml_server.native.command_line import CommandLine
+    from pyggml_server.native.log import CommonLogHandler, flush_log
+
+    try:
+        command_line = CommandLine.parse(config.llama_argv)
+    except UsageError as refused:
+        if str(refused):
+            print(refused, file=sys.stderr)
+        return 1
+    send_log_to(CommonLogHandler())
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    server = Server(command_line.settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks))
+    handle_signals(server)
+    code = server.run()
+    flush_log()
+    if server.left_engine_running:
+        # the model still loads on a thread that nothing can stop
+        os._exit(code)
+    return code
+
+
+def handle_signals(server: Server) -> None:
+    """SIGINT and SIGTERM end the server in good order; a second one ends the process at once with code 1."""
+    is_ending = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_ending
+        if is_ending:
+            os.write(2, b"Received second interrupt, terminating immediately.\n")
+            os._exit(1)
+        is_ending = True
+        server.interrupt()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)

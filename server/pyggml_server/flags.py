@@ -1,0 +1,96 @@
+"""Our own flags, as one table: the parser in `cli` and the help text are made from it. Pure."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+HELP_COLUMN = 40
+HELP_WIDTH = 70
+
+
+class SecondsType(click.FloatRange):
+    """A finite number of seconds, 0 or more; plain floats would let `nan` and `inf` through."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises click.BadParameter."""
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag of ours, as the parser and the help need it. `type` None means a switch without a value."""
+
+    names: tuple[str, ...]
+    field: str
+    env: str
+    help: str
+    hint: str = ""
+    type: click.ParamType | None = None
+
+
+FLAGS = (
+    Flag(
+        ("--preempt-ram",),
+        "ram_mib",
+        "LLAMA_ARG_PREEMPT_RAM",
+        "host memory for parked sequences in MiB, 0 = never park "
+        "(default: the smaller of 8192 and a quarter of the available memory)",
+        "MiB",
+        click.IntRange(min=0),
+    ),
+    Flag(
+        ("--preempt-async", "--no-preempt-async"),
+        "use_async",
+        "LLAMA_ARG_PREEMPT_ASYNC",
+        "copy parked state while the other slots keep decoding (default: enabled)",
+    ),
+    Flag(
+        ("--preempt-staging",),
+        "staging_mib",
+        "LLAMA_ARG_PREEMPT_STAGING",
+        "pinned staging memory per device in MiB, 0 = none (default: 256)",
+        "MiB",
+        click.IntRange(min=0),
+    ),
+    Flag(
+        ("--preempt-policy",),
+        "policy",
+        "LLAMA_ARG_PREEMPT_POLICY",
+        "which sequence is parked first when the KV pool is full (default: smallest)",
+        "{smallest,youngest,oldest}",
+        click.Choice(["smallest", "youngest", "oldest"]),
+    ),
+    Flag(
+        ("--preempt-rotate",),
+        "rotate_s",
+        "LLAMA_ARG_PREEMPT_ROTATE",
+        "seconds that a parked sequence waits before it gets a turn, 0 = never (default: 30)",
+        "S",
+        SecondsType(min=0),
+    ),
+)
+FLAG_BY_NAME = {name: flag for flag in FLAGS for name in flag.names}
+
+
+def help_text() -> str:
+    """Our flags as a section in the layout of llama.cpp's usage; its own sections follow."""
+    return "----- preemption params -----\n\n" + "".join(flag_help(flag) for flag in FLAGS) + "\n\n"
+
+
+def flag_help(flag: Flag) -> str:
+    """The lines of one flag: names from column 0, help from column 40, broken after 70 characters."""
+    names = f"{', '.join(flag.names)} {flag.hint}".rstrip()
+    lines = [*textwrap.wrap(flag.help, HELP_WIDTH), f"(env: {flag.env})"]
+    indent = " " * HELP_COLUMN
+    head = names.ljust(HELP_COLUMN) if len(names) <= HELP_COLUMN - 3 else names + "\n" + indent
+    return head + ("\n" + indent).join(lines) + "\n"

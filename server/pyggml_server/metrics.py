@@ -1,0 +1,135 @@
+"""The text that `/metrics` answers: llama-server's `llamacpp:` names unchanged, and those of preemption beside them.
+
+A leaf and pure: turns the counters of one snapshot into bytes. Keeps no totals of its own and starts no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pyggml_server.messages import Counters
+
+PREFIX = "llamacpp:"
+
+
+class Value(NamedTuple):
+    """One series without labels: its name after the prefix, its help line, its value now."""
+
+    name: str
+    help: str
+    value: float
+
+
+def render(counters: Counters) -> bytes:
+    """The exposition text (format 0.0.4, UTF-8) of one snapshot's counters."""
+    text = generate_latest(CountersCollector(counters))
+    # llama-server's one counter without the suffix that the client library puts on every counter
+    return text.replace(b"llamacpp:n_tokens_max_total ", b"llamacpp:n_tokens_max ")
+
+
+class CountersCollector(Collector):
+    """Shows one snapshot's counters to prometheus_client."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, llama-server's first and in its order."""
+        for entry in (*_stock_counters(self._counters), *_preempt_counters(self._counters)):
+            yield CounterMetricFamily(PREFIX + entry.name.removesuffix("_total"), entry.help, value=entry.value)
+        for entry in (*_stock_gauges(self._counters), *_preempt_gauges(self._counters)):
+            yield GaugeMetricFamily(PREFIX + entry.name, entry.help, value=entry.value)
+        yield _gap_histogram(self._counters)
+
+
+def _stock_counters(c: Counters) -> tuple[Value, ...]:
+    return (
+        Value(
+            "prompt_tokens_total", "Number of prompt tokens processed, excluding cached tokens", c.prompt_tokens_total
+        ),
+        Value(
+            "prompt_tokens_cached_total", "Number of prompt tokens reused from the cache", c.prompt_tokens_cached_total
+        ),
+        Value("prompt_seconds_total", "Total time spent processing prompts", c.prompt_seconds_total),
+        Value("tokens_predicted_total", "Number of generation tokens processed", c.tokens_predicted_total),
+        Value("tokens_predicted_seconds_total", "Total time spent generating tokens", c.tokens_predicted_seconds_total),
+        Value("n_decode_total", "Total number of decode calls", c.n_decode_total),
+        Value("n_tokens_max", "Largest observed sequence length (prompt + generation)", c.n_tokens_max),
+        # no speculative decoding in this version: the names exist so that dashboards find them
+        Value("spec_decode_num_draft_tokens_total", "Speculative: draft tokens generated", 0),
+        Value("spec_decode_num_accepted_tokens_total", "Speculative: draft tokens accepted", 0),
+        Value("spec_decode_num_drafts_total", "Speculative: verification steps", 0),
+    )
+
+
+def _stock_gauges(c: Counters) -> tuple[Value, ...]:
+    return (
+        Value(
+            "prompt_tokens_seconds",
+            "Average prompt throughput in tokens/s",
+            _rate(c.prompt_steps_window, c.prompt_seconds_window),
+        ),
+        Value(
+            "predicted_tokens_seconds",
+            "Average generation throughput in tokens/s",
+            _rate(c.predicted_steps_window, c.predicted_seconds_window),
+        ),
+        Value("requests_processing", "Number of requests processing", c.requests_processing),
+        Value("requests_deferred", "Number of requests deferred", c.requests_deferred),
+        Value(
+            "n_busy_slots_per_decode",
+            "Average number of busy slots per decode call",
+            c.n_busy_slots_total / max(c.n_decode_total, 1),
+        ),
+    )
+
+
+def _preempt_counters(c: Counters) -> tuple[Value, ...]:
+    return (
+        Value("requests_finished_total", "Tasks that ended with a result", c.requests_finished_total),
+        Value("requests_failed_total", "Tasks that ended with an error", c.requests_failed_total),
+        Value(
+            "requests_cancelled_total", "Tasks that ended because nobody waited any more", c.requests_cancelled_total
+        ),
+        Value("preemptions_total", "Sequences parked in host memory", c.preemptions_total),
+        Value("restores_total", "Parked sequences copied back", c.restores_total),
+        Value("rotations_total", "Parks that gave a long-parked sequence its turn", c.rotations_total),
+        Value("recomputes_total", "Preempted sequences whose state was computed again", c.recomputes_total),
+        Value("preempt_refusals_total", "Parks refused by the memory budget", c.preempt_refusals_total),
+        Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),
+        Value("restored_bytes_total", "Bytes copied back by restores", c.restored_bytes_total),
+        Value("park_seconds_total", "Time that parks took", c.park_seconds_total),
+        Value("restore_seconds_total", "Time that restores took", c.restore_seconds_total),
+    )
+
+
+def _preempt_gauges(c: Counters) -> tuple[Value, ...]:
+    return (
+        Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
+        Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
+        Value("preempt_ram_limit_bytes", "Host memory that parked sequences may hold", c.preempt_ram_limit_bytes),
+        Value("kv_cells", "Cells of the KV pool", c.kv_cells),
+        Value("kv_cells_used", "Cells of the KV pool that are in use now", c.kv_cells_used),
+    )
+
+
+def _gap_histogram(c: Counters) -> HistogramMetricFamily:
+    uppers = [*(str(bound_s) for bound_s in c.gap_bounds_s), "+Inf"]
+    # before the first gap the engine may publish no buckets at all
+    counts = c.gap_counts or (0,) * len(uppers)
+    cumulative = 0
+    buckets: list[tuple[str, float]] = []
+    for upper, count in zip(uppers, counts, strict=True):
+        cumulative += count
+        buckets.append((upper, cumulative))
+    help_text = "Time between two tokens of a running slot"
+    return HistogramMetricFamily(PREFIX + "token_gap_seconds", help_text, buckets=buckets, sum_value=c.gap_sum_s)
+
+
+def _rate(n_steps: int, seconds: float) -> float:
+    return n_steps / seconds if seconds > 0 else 0.0

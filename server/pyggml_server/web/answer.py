@@ -1,0 +1,103 @@
+"""The two ways to answer a completion: all at once, or as a stream of events. Event loop thread.
+
+Reads the exchange and writes to the client; who opens and closes both is `completions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Send
+
+from pyggml_server.messages import Cancelled, Failed, Finished, Outbound
+from pyggml_server.native.errors import error_object
+from pyggml_server.web.errors import error_response, json_response
+from pyggml_server.web.exchange import Exchange
+from pyggml_server.web.mailbox import STOPPING_MESSAGE
+from pyggml_server.web.ports import RequestPort
+from pyggml_server.web.service import Service
+from pyggml_server.web.sse import PING, EventText
+
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),  # tells nginx not to hold events back
+]
+
+
+async def collect(service: Service, request: RequestPort, exchange: Exchange) -> Response:
+    """Wait for every task and join the results; the first task that does not finish decides the error."""
+    payloads: dict[int, bytes] = {}
+    while len(payloads) < len(exchange.task_ids):
+        for message in await exchange.take():
+            refused = refusal_of(message)
+            if refused is not None:
+                return refused
+            if isinstance(message, Finished):
+                payloads[message.task_id] = message.payload
+    ordered = [payloads[task_id] for task_id in exchange.task_ids]
+    return json_response(await service.in_thread(_join, request, ordered))
+
+
+async def first_messages(exchange: Exchange) -> tuple[list[Outbound], Response | None]:
+    """What opens a stream: the first messages, and the plain error response if the first of them is an error."""
+    messages = await exchange.take()
+    return messages, refusal_of(messages[0])
+
+
+async def stream(
+    service: Service, request: RequestPort, exchange: Exchange, messages: Sequence[Outbound], send: Send
+) -> None:
+    """Write the stream that `messages` open. Raises TimeoutError when the client takes no data for --timeout."""
+    write = _Writer(send, service.settings.timeout_write_s)
+    await write.start()
+    text = EventText(request, exchange.task_ids)
+    pending: Sequence[Outbound] = messages
+    while True:
+        await write.chunk(await service.in_thread(text.render, pending))
+        if text.is_over:
+            break
+        pending = await _take_with_pings(exchange, request.sse_ping_interval_s, write)
+    await write.end()
+
+
+def refusal_of(message: Outbound) -> Response | None:
+    """The error response that this message asks for, or None."""
+    if isinstance(message, Failed):
+        return error_response(message.status, message.error)
+    if isinstance(message, Cancelled):
+        return error_response(*error_object(STOPPING_MESSAGE, "unavailable_error"))
+    return None
+
+
+class _Writer:
+    """ASGI messages with a time limit each: uvicorn holds `send` back while its buffer (64 KiB) is full."""
+
+    def __init__(self, send: Send, timeout_s: float) -> None:
+        self._send = send
+        self._timeout_s = timeout_s if timeout_s > 0 else None
+
+    async def start(self) -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+
+    async def chunk(self, data: bytes) -> None:
+        if data:
+            with anyio.fail_after(self._timeout_s):
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        with anyio.fail_after(self._timeout_s):
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _take_with_pings(exchange: Exchange, interval_s: float, write: _Writer) -> list[Outbound]:
+    while True:
+        with anyio.move_on_after(interval_s if interval_s > 0 else None):
+            return await exchange.take()
+        await write.chunk(PING)
+
+
+def _join(request: RequestPort, payloads: Sequence[bytes]) -> bytes:
+    results = [formatter.result(payload) for formatter, payload in zip(request.formatters, payloads, strict=True)]
+    return request.join(results)

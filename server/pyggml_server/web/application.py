@@ -1,0 +1,106 @@
+"""The ASGI application: which path is answered by whom, and how exceptions become llama-server's error bodies."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.web import unimplemented
+from pyggml_server.web.completions import CompletionRoute
+from pyggml_server.web.errors import error_response, refusal
+from pyggml_server.web.gate import Gate
+from pyggml_server.web.page import page
+from pyggml_server.web.service import Service
+from pyggml_server.web.status import StatusRoutes
+from pyggml_server.web.text import TextRoutes
+
+
+def create_application(service: Service) -> ASGIApp:
+    """The whole application behind its gate. Raises RuntimeError when the folder given with --path is missing."""
+    starlette = Starlette(
+        routes=routes(service),
+        exception_handlers={
+            RequestRefused: _answer_refused,
+            404: _answer_not_found,
+            405: _answer_not_found,
+            Exception: _answer_broken,
+        },
+    )
+    starlette.router.redirect_slashes = False
+    return Gate(starlette, service)
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Every route, with --api-prefix before its path. Files of --path come last."""
+    prefix = service.settings.api_prefix
+    return [
+        *_status_routes(service, prefix),
+        *_completion_routes(service, prefix),
+        *_text_routes(service, prefix),
+        *(Route(prefix + path, unimplemented.refuse, methods=[method]) for method, path in unimplemented.UNIMPLEMENTED),
+        *_page_routes(service, prefix),
+    ]
+
+
+def _status_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    status = StatusRoutes(service)
+    return [
+        Route(prefix + "/health", status.health),
+        Route(prefix + "/v1/health", status.health),
+        Route(prefix + "/models", status.models),
+        Route(prefix + "/v1/models", status.models),
+        Route(prefix + "/props", status.props),
+        Route(prefix + "/props", status.change_props, methods=["POST"]),
+        Route(prefix + "/slots", status.slots),
+        Route(prefix + "/metrics", status.metrics),
+    ]
+
+
+def _completion_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    paths = (
+        ("/completion", RequestKind.COMPLETION),
+        ("/completions", RequestKind.COMPLETION),
+        ("/v1/completions", RequestKind.OAI_COMPLETION),
+        ("/chat/completions", RequestKind.OAI_CHAT),
+        ("/v1/chat/completions", RequestKind.OAI_CHAT),
+    )
+    return [Route(prefix + path, CompletionRoute(service, kind), methods=["POST"]) for path, kind in paths]
+
+
+def _text_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    text = TextRoutes(service)
+    return [
+        Route(prefix + "/tokenize", text.tokenize, methods=["POST"]),
+        Route(prefix + "/detokenize", text.detokenize, methods=["POST"]),
+        Route(prefix + "/apply-template", text.apply_template, methods=["POST"]),
+    ]
+
+
+def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    settings = service.settings
+    if not settings.ui:
+        return []
+    if settings.public_path:
+        return [Mount(prefix, StaticFiles(directory=settings.public_path, html=True))]
+    return [Route(prefix + "/", page), Route(prefix + "/index.html", page)]
+
+
+async def _answer_refused(_: Request, refused: Exception) -> Response:
+    assert isinstance(refused, RequestRefused)
+    return error_response(refused.status, refused.error)
+
+
+async def _answer_not_found(_request: Request, _error: Exception) -> Response:
+    # llama-server knows no 405: a path with another method is a path that does not exist
+    return refusal("File Not Found", "not_found_error")
+
+
+async def _answer_broken(_request: Request, error: Exception) -> Response:
+    # Starlette raises it again after the answer, so that uvicorn's log shows where it came from
+    return refusal(str(error) or type(error).__name__, "server_error")

@@ -1,0 +1,29 @@
+"""Error bodies and JSON bodies as llama-server sends them."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from pyggml_server.native.errors import RequestRefused, error_object
+
+JSON_TYPE = "application/json; charset=utf-8"
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """A whole JSON body with llama-server's content type."""
+    return Response(body, status_code=status, headers={"content-type": JSON_TYPE})
+
+
+def error_response(status: int, error: bytes) -> Response:
+    """`error` is the inner JSON object: code, message, type."""
+    return json_response(b'{"error":' + error + b"}", status)
+
+
+def refusal(message: str, kind: str) -> Response:
+    """The response for an error of our own; `kind` is one of llama-server's."""
+    return error_response(*error_object(message, kind))
+
+
+def refused(message: str, kind: str) -> RequestRefused:
+    """The same as an exception, for code that cannot answer by itself."""
+    return RequestRefused(*error_object(message, kind))

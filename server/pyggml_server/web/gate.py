@@ -1,0 +1,101 @@
+"""What every request passes before its route: CORS, OPTIONS, loading, API key. Pure ASGI, event loop thread."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pyggml_server.web.errors import refusal
+from pyggml_server.web.ports import WebSettings
+from pyggml_server.web.service import Service
+
+log = logging.getLogger(__name__)
+
+# exact paths, without --api-prefix, as in llama-server
+PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html"})
+PATHS_WHILE_LOADING = frozenset({"/", "/index.html"})
+BEARER = b"Bearer "
+
+
+class Gate:
+    """Answers OPTIONS and refusals itself, lets everything else through with the CORS header added."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. Other scopes (lifespan) pass through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
+        origin_headers = allow_origin(self._service.settings, headers.get(b"origin", b""))
+
+        async def send_with_origin(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *origin_headers]}
+            await send(message)
+
+        answer = self._answer(scope["method"], scope["path"], headers)
+        await (answer or self._app)(scope, receive, send_with_origin)
+
+    def _answer(self, method: str, path: str, headers: dict[bytes, bytes]) -> Response | None:
+        settings = self._service.settings
+        if method == "OPTIONS":
+            # before the key check: browsers ask without Authorization
+            return preflight(settings)
+        unavailable = self._service.unavailable
+        if unavailable is not None and path not in PATHS_WHILE_LOADING:
+            return refusal(unavailable, "unavailable_error")
+        if path not in PUBLIC_PATHS and not has_valid_key(settings.api_keys, headers):
+            log.warning("unauthorized: Invalid API Key")
+            return refusal("Invalid API Key", "authentication_error")
+        return None
+
+
+def preflight(settings: WebSettings) -> Response:
+    """The answer to OPTIONS on any path."""
+    headers = {
+        "content-type": "text/html",
+        "access-control-allow-credentials": "true" if settings.cors_credentials else "false",
+        "access-control-allow-methods": settings.cors_methods,
+        "access-control-allow-headers": settings.cors_headers,
+    }
+    return Response(b"", headers=headers)
+
+
+def allow_origin(settings: WebSettings, origin: bytes) -> list[tuple[bytes, bytes]]:
+    """The Access-Control-Allow-Origin header, or none, for a request from `origin`."""
+    name = b"access-control-allow-origin"
+    if settings.cors_credentials and settings.cors_origins == "*":
+        # browsers refuse "*" together with credentials, so the origin is named
+        return [(name, origin)]
+    if settings.cors_origins == "localhost":
+        if is_local_origin(origin):
+            return [(name, origin)]
+        if origin:
+            log.warning("(CORS) skip non-localhost origin: %s", origin.decode("latin-1"))
+        return []
+    return [(name, settings.cors_origins.encode())]
+
+
+def is_local_origin(origin: bytes) -> bool:
+    """Whether the origin's host is this machine, at any port."""
+    try:
+        parts = urlsplit(origin.decode("latin-1"))
+    except ValueError:
+        return False
+    return bool(parts.scheme) and parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def has_valid_key(api_keys: tuple[str, ...], headers: dict[bytes, bytes]) -> bool:
+    """Whether the request carries one of the keys, as `Authorization` or `X-Api-Key`; true if no key is set."""
+    if not api_keys:
+        return True
+    given = (headers.get(b"authorization") or headers.get(b"x-api-key") or b"").removeprefix(BEARER)
+    return any(hmac.compare_digest(given, key.encode()) for key in api_keys)

@@ -1,0 +1,26 @@
+"""The page at `/`: this server has no user interface of its own; --path serves one from a folder."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+PAGE = b"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>pyggml-server</title>
+<h1>pyggml-server</h1>
+<p>The API is here; there is no user interface. <code>--path FOLDER</code> serves one from a folder.</p>
+<ul>
+<li><a href="health">health</a></li>
+<li><a href="v1/models">models</a></li>
+<li><a href="props">props</a></li>
+<li><a href="slots">slots</a></li>
+</ul>
+</html>
+"""
+
+
+async def page(_: Request) -> Response:
+    """The page itself, also while the model loads."""
+    return Response(PAGE, headers={"content-type": "text/html; charset=utf-8", "cache-control": "no-cache"})

@@ -1,0 +1,78 @@
+"""What every route works with: the settings, the mailbox, and, once the model is loaded, engine and translator.
+
+`open` and `stop` may be called on any thread; the rest is for the event loop thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from pyggml_server.messages import EnginePort
+from pyggml_server.web.errors import refused
+from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
+from pyggml_server.web.ports import TranslatorPort, WebSettings
+
+LOADING_MESSAGE = "Loading model"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A loaded model: who computes, and who translates for it."""
+
+    engine: EnginePort
+    translator: TranslatorPort
+
+
+class Service:
+    """The state of the web side, shared by all requests."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        self.settings = settings
+        self.mailbox = Mailbox()
+        self._backend: Backend | None = None
+        self._unavailable: str | None = LOADING_MESSAGE
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    def open(self, backend: Backend) -> None:
+        """The model is loaded: answer every route from now on."""
+        self._backend = backend
+        if self._unavailable == LOADING_MESSAGE:
+            self._unavailable = None
+
+    def stop(self) -> None:
+        """Refuse new requests and end the running ones. Event loop thread."""
+        self._unavailable = STOPPING_MESSAGE
+        self.mailbox.stop()
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why no route answers now, or None."""
+        return self._unavailable
+
+    @property
+    def backend(self) -> Backend:
+        """Engine and translator. Raises RequestRefused while the model loads."""
+        if self._backend is None:
+            raise refused(LOADING_MESSAGE, "unavailable_error")
+        return self._backend
+
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run native work on a worker thread. A call that has begun is waited for, also when the request is cancelled:
+        what it works on is freed after it, never under it."""
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(n_worker_threads(self.settings))
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._limiter)
+
+
+def n_worker_threads(settings: WebSettings) -> int:
+    """As llama-server sizes its HTTP threads: --threads-http, else a few more than slots or one less than cores."""
+    if settings.n_threads_http >= 1:
+        return settings.n_threads_http
+    return max(settings.n_parallel + 4, (os.cpu_count() or 1) - 1)

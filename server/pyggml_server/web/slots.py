@@ -1,0 +1,53 @@
+"""The JSON of `/slots`: llama-server's fields of each slot, and those of preemption after them. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from pyggml_server.messages import SlotSnapshot, Snapshot
+
+
+def slots_json(snapshot: Snapshot) -> bytes:
+    """The response body for all slots, in order of their ids."""
+    return json.dumps(
+        [slot_object(slot) for slot in snapshot.slots], ensure_ascii=False, separators=(",", ":")
+    ).encode()
+
+
+def slot_object(slot: SlotSnapshot) -> dict[str, object]:
+    """One slot. As in llama-server, what belongs to a task is left out until the slot has had its first."""
+    shown: dict[str, object] = {
+        "id": slot.id,
+        "n_ctx": slot.n_ctx,
+        "speculative": False,
+        "is_processing": slot.is_processing,
+    }
+    if slot.id_task is not None:
+        shown |= _task_fields(slot)
+    return shown | {
+        "state": slot.state,
+        "n_cells": slot.n_cells,
+        "is_preempted": slot.is_preempted,
+        "is_transferring": slot.is_transferring,
+        "parked_bytes": slot.parked_bytes,
+        "parked_ms": slot.parked_ms,
+        "n_preempted": slot.n_preempted,
+    }
+
+
+def _task_fields(slot: SlotSnapshot) -> dict[str, object]:
+    return {
+        "id_task": slot.id_task,
+        "n_prompt_tokens": slot.n_prompt_tokens,
+        "n_prompt_tokens_processed": slot.n_prompt_tokens_processed,
+        "n_prompt_tokens_cache": slot.n_prompt_tokens_cache,
+        "params": json.loads(slot.params_json),
+        "next_token": [
+            {
+                "has_next_token": slot.has_next_token,
+                "has_new_line": slot.has_new_line,
+                "n_remain": slot.n_remain,
+                "n_decoded": slot.n_decoded,
+            }
+        ],
+    }

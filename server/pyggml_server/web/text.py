@@ -1,0 +1,29 @@
+"""The routes that only translate text: tokenize, detokenize, apply-template. They never reach the engine."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyggml_server.web.body import read_body
+from pyggml_server.web.errors import json_response
+from pyggml_server.web.service import Service
+
+
+class TextRoutes:
+    """The handlers, each for one path. RequestRefused becomes the error response in `application`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def tokenize(self, request: Request) -> Response:
+        translate = self._service.backend.translator.tokenize
+        return json_response(await self._service.in_thread(translate, await read_body(request)))
+
+    async def detokenize(self, request: Request) -> Response:
+        translate = self._service.backend.translator.detokenize
+        return json_response(await self._service.in_thread(translate, await read_body(request)))
+
+    async def apply_template(self, request: Request) -> Response:
+        translate = self._service.backend.translator.apply_template
+        return json_response(await self._service.in_thread(translate, await read_body(request)))

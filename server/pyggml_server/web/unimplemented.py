@@ -1,0 +1,53 @@
+"""llama-server's routes that this version does not have yet. They say so with 501, instead of a 404 that would read
+like a wrong address."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyggml_server.web.errors import refusal
+
+UNIMPLEMENTED = (
+    ("POST", "/v1/chat/completions/control"),
+    ("POST", "/v1/responses"),
+    ("POST", "/responses"),
+    ("POST", "/v1/audio/transcriptions"),
+    ("POST", "/audio/transcriptions"),
+    ("POST", "/v1/messages"),
+    ("POST", "/infill"),
+    ("POST", "/embedding"),
+    ("POST", "/embeddings"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/rerank"),
+    ("POST", "/reranking"),
+    ("POST", "/v1/rerank"),
+    ("POST", "/v1/reranking"),
+    ("POST", "/chat/completions/input_tokens"),
+    ("POST", "/v1/chat/completions/input_tokens"),
+    ("POST", "/responses/input_tokens"),
+    ("POST", "/v1/responses/input_tokens"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("GET", "/lora-adapters"),
+    ("POST", "/lora-adapters"),
+    ("POST", "/slots/{id_slot}"),
+    ("GET", "/v1/stream"),
+    ("DELETE", "/v1/stream"),
+    ("POST", "/v1/streams/lookup"),
+    ("GET", "/cors-proxy"),
+    ("POST", "/cors-proxy"),
+    ("GET", "/tools"),
+    ("POST", "/tools"),
+    # router mode
+    ("POST", "/models"),
+    ("DELETE", "/models"),
+    ("POST", "/models/load"),
+    ("POST", "/models/unload"),
+    ("GET", "/models/sse"),
+)
+
+
+async def refuse(request: Request) -> Response:
+    """Name the route that is missing."""
+    message = f"{request.method} {request.url.path} is not implemented in this version of pyggml-server"
+    return refusal(message, "not_supported_error")

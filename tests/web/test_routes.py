@@ -1,0 +1,57 @@
+"""Which paths exist, and how those that do not are answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyggml_server.web.unimplemented import UNIMPLEMENTED
+
+from tests.web.fakes import FakeSettings
+from tests.web.running import Running, one_error, running
+
+
+def test_an_unknown_path_is_not_found(server: Running) -> None:
+    assert one_error(server.get("/no/such/path")) == (404, "not_found_error", "File Not Found")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/completion"), ("POST", "/health"), ("DELETE", "/slots")])
+def test_a_known_path_with_another_method_is_not_found(server: Running, method: str, path: str) -> None:
+    assert one_error(server.request(method, path)) == (404, "not_found_error", "File Not Found")
+
+
+def test_a_path_with_a_slash_too_many_is_not_redirected(server: Running) -> None:
+    assert server.get("/health/").status_code == 404
+
+
+def test_what_is_not_implemented_yet_says_so(server: Running) -> None:
+    for method, path in UNIMPLEMENTED:
+        status, kind, message = one_error(server.request(method, path.replace("{id_slot}", "0")))
+        assert (status, kind) == (501, "not_supported_error")
+        assert (
+            message == f"{method} {path.replace('{id_slot}', '0')} is not implemented in this version of pyggml-server"
+        )
+
+
+def test_the_api_prefix_comes_before_every_path() -> None:
+    with running(FakeSettings(api_prefix="/llama")) as server:
+        assert server.get("/llama/health").status_code == 200
+        assert server.get("/llama/v1/models").text == '{"object":"list"}'
+        assert server.get("/health").status_code == 404
+
+
+def test_the_server_calls_itself_llama_cpp_once(server: Running) -> None:
+    assert server.get("/health").headers["server"] == "llama.cpp"
+
+
+def test_without_user_interface_there_is_no_page() -> None:
+    with running(FakeSettings(ui=False)) as server:
+        assert one_error(server.get("/")) == (404, "not_found_error", "File Not Found")
+
+
+def test_a_folder_of_static_files_is_served_beside_the_api(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<p>mine</p>")
+    with running(FakeSettings(public_path=str(tmp_path))) as server:
+        assert server.get("/").text == "<p>mine</p>"
+        assert server.get("/health").text == '{"status":"ok"}'
+        assert one_error(server.get("/missing.js")) == (404, "not_found_error", "File Not Found")
