@@ -106,6 +106,9 @@ class Server:
             listeners.close()
             raise
         self.addresses = tuple(listeners.addresses)
+        settings = self._service.settings
+        if settings.cors_origins == "*" and not settings.api_keys:
+            log.warning("security: no API key is set and CORS allows all origins")
         return http
 
     def _wait(self, engine: EngineControl) -> int:
@@ -149,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(help_text(), end="", flush=True)
 
     # here and not above: `--preempt-*` mistakes and tests need no compiled module
-    from pyggml_server.engine.engine import Engine
+    from pyggml_server.engine.loop import Engine
     from pyggml_server.native.command_line import CommandLine
     from pyggml_server.native.log import CommonLogHandler, flush_log
 

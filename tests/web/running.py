@@ -53,11 +53,14 @@ class Running:
 
     def raw_post(self, path: str, body: str) -> socket.socket:
         """A connection on which a POST has been sent and nothing been read."""
-        port = int(self.url.rsplit(":", 1)[1])
-        connection = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        connection = self.raw_connection()
         head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall((head + body).encode())
         return connection
+
+    def raw_connection(self) -> socket.socket:
+        """A connection on which nothing has been sent."""
+        return socket.create_connection(("127.0.0.1", int(self.url.rsplit(":", 1)[1])), PATIENCE_S)
 
     def end(self) -> int:
         """Interrupt the server and wait for its exit code."""

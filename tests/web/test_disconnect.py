@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from pyggml_server.messages import Began, Token
 
@@ -42,6 +44,19 @@ def test_leaving_in_the_middle_of_a_stream_that_was_read_cancels_the_task(server
             received += connection.recv(65536)
     assert server.engine.next_cancelled_id() == task_id
     assert_request_is_freed(server)
+
+
+@pytest.mark.parametrize("path", ["/completion", "/tokenize"])
+def test_leaving_while_the_body_is_sent_is_not_an_error(
+    server: Running, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = server.raw_connection()
+    connection.sendall(f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{{".encode())
+    connection.close()
+    # the server has seen the end of every connection when it has ended
+    assert server.end() == 0
+    assert server.engine.inbound.empty()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_leaving_cancels_only_the_tasks_that_have_not_ended(server: Running) -> None:

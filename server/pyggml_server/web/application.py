@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -27,6 +27,7 @@ def create_application(service: Service) -> ASGIApp:
         routes=routes(service),
         exception_handlers={
             RequestRefused: _answer_refused,
+            ClientDisconnect: _answer_nobody,
             404: _answer_not_found,
             405: _answer_not_found,
             Exception: _answer_broken,
@@ -94,6 +95,11 @@ def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
 async def _answer_refused(_: Request, refused: Exception) -> Response:
     assert isinstance(refused, RequestRefused)
     return error_response(refused.status, refused.error)
+
+
+async def _answer_nobody(_request: Request, _gone: Exception) -> Response:
+    # the client left while it sent its body: uvicorn drops this
+    return Response(status_code=400)
 
 
 async def _answer_not_found(_request: Request, _error: Exception) -> Response:

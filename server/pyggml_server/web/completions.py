@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from pyggml_server.native.errors import RequestRefused
@@ -31,10 +31,7 @@ class CompletionRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, watching for the client to leave meanwhile."""
-        try:
-            body = await read_body(Request(scope, receive))
-        except ClientDisconnect:
-            return
+        body = await read_body(Request(scope, receive))
         async with anyio.create_task_group() as group:
             group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
             await self._answer(body, scope, receive, send)
