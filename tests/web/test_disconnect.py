@@ -50,9 +50,12 @@ def test_leaving_in_the_middle_of_a_stream_that_was_read_cancels_the_task(server
 def test_leaving_while_the_body_is_sent_is_not_an_error(
     server: Running, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connection = server.raw_connection()
-    connection.sendall(f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{{".encode())
-    connection.close()
+    with server.raw_connection() as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+        connection.sendall(head.encode())
+        # the server asks for the body: it waits for it now
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"{")
     # the server has seen the end of every connection when it has ended
     assert server.end() == 0
     assert server.engine.inbound.empty()
