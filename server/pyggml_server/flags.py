@@ -35,7 +35,7 @@ class Flag:
     env: str
     help: str
     hint: str = ""
-    type: click.ParamType | None = None
+    type: click.ParamType[Any] | None = None
 
 
 FLAGS = (
