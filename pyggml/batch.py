@@ -26,11 +26,11 @@ class Batch:
     def __init__(self, capacity: int, n_seq_per_token: int = 1):
         if capacity < 1 or n_seq_per_token < 1:
             raise InvalidArgumentError(f"a batch of {capacity} tokens in {n_seq_per_token} sequences holds nothing")
-        self.token: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
-        self.pos: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
-        self.seq_id: npt.NDArray[np.int32] = np.zeros((capacity, n_seq_per_token), np.int32)
-        self.n_seq_id: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
-        self.output: npt.NDArray[np.int8] = np.zeros(capacity, np.int8)
+        self._token: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self._pos: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self._seq_id: npt.NDArray[np.int32] = np.zeros((capacity, n_seq_per_token), np.int32)
+        self._n_seq_id: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
+        self._output: npt.NDArray[np.int8] = np.zeros(capacity, np.int8)
         self._n_tokens = 0
         self._struct = self._bind()
 
@@ -85,6 +85,27 @@ class Batch:
 
     def clear(self) -> None:
         self._n_tokens = 0
+
+    # Properties, because llama.cpp reads these very arrays: they can be written, not replaced.
+    @property
+    def token(self) -> npt.NDArray[np.int32]:
+        return self._token
+
+    @property
+    def pos(self) -> npt.NDArray[np.int32]:
+        return self._pos
+
+    @property
+    def seq_id(self) -> npt.NDArray[np.int32]:
+        return self._seq_id
+
+    @property
+    def n_seq_id(self) -> npt.NDArray[np.int32]:
+        return self._n_seq_id
+
+    @property
+    def output(self) -> npt.NDArray[np.int8]:
+        return self._output
 
     @property
     def capacity(self) -> int:

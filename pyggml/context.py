@@ -31,7 +31,8 @@ from pyggml.native_context import borrow_context, own_context
 from pyggml.params import ContextParams
 from pyggml.sequence_states import SequenceStates
 
-_DECODE_ERRORS: dict[int, type[PyggmlError]] = {1: NoRoomError, 2: AbortedError, -1: InvalidBatchError}
+# What llama_decode returns beside 0; anything else below 0 is a failed computation.
+_NO_ROOM, _ABORTED, _INVALID = 1, 2, -1
 
 
 class Context(SequenceStates):
@@ -143,18 +144,28 @@ class Context(SequenceStates):
         n = len(batch)
         flags = np.ones(n, bool) if outputs_all else batch.output[:n] != 0
         self._reserve_rows(int(np.count_nonzero(flags)))
-        result = ffi.new("int32_t *", -1)
+        result = ffi.new("int32_t *", _INVALID)
         self._output_flags = np.zeros(0, bool)
         try:
             call(function, context, batch.native(), result)
         except NativeError as error:
-            raise _DECODE_ERRORS.get(result[0], ComputeError)(str(error)) from None
+            raise self._decode_error(int(result[0]), n, error) from None
         finally:
             if self._abort_flag is not None:
                 lib.pyggml_abort_flag_set(self._abort_flag, False)
-            if result[0] != -1:
+            if result[0] != _INVALID:
                 self._note_applied()
         self._output_flags = flags
+
+    def _decode_error(self, result: int, n_tokens: int, error: NativeError) -> PyggmlError:
+        if result == _NO_ROOM:
+            return NoRoomError(
+                f"no room for a batch of {n_tokens} tokens: {self.n_cells_used()} of {self.n_ctx} cells are in use; "
+                "remove a sequence, decode fewer tokens or create the context with a larger n_ctx"
+            )
+        if result == _ABORTED:
+            return AbortedError("request_abort ended this call")
+        return InvalidBatchError(str(error)) if result == _INVALID else ComputeError(str(error))
 
     def _limits(self, encoder: bool, outputs_all: bool) -> BatchLimits:
         return BatchLimits(

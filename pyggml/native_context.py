@@ -113,7 +113,12 @@ def own_context(pointer: CData, model: NativeHandle) -> tuple[NativeHandle, CDat
     if flag == ffi.NULL:
         lib.llama_free(pointer)
         raise OutOfMemoryError("no memory for the context's abort flag")
-    model.acquire()
+    try:
+        model.acquire()
+    except BaseException:  # closed by another thread meanwhile
+        lib.llama_free(pointer)
+        lib.pyggml_abort_flag_free(flag)
+        raise
 
     def free(context: CData) -> None:
         lib.llama_free(context)

@@ -13,12 +13,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.errors import InvalidArgumentError, NoRoomError, StateError
+from pyggml.errors import InvalidArgumentError, NoRoomError, PyggmlError, StateError
 from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.model import Model
 from pyggml.sequences import SequenceMemory
-from pyggml.state_format import MAGIC_BYTES, SEQUENCE_HEADER_BYTES, Buffer, byte_view, first_cell_count
+from pyggml.state_format import (
+    MAGIC_BYTES,
+    SEQUENCE_HEADER_BYTES,
+    Buffer,
+    byte_view,
+    file_to_state,
+    first_positions,
+)
 from pyggml.vocab import Tokens, token_array
 
 
@@ -57,6 +64,8 @@ class SequenceStates(SequenceMemory):
         target: npt.NDArray[np.uint8] = np.empty(n_bytes, np.uint8) if out is None else _as_uint8(out, writable=True)
         if len(target) < n_bytes:
             raise InvalidArgumentError(f"the state needs {n_bytes} bytes, the buffer has {len(target)}")
+        if flags & StateFlags.ON_DEVICE:
+            self._on_device.pop(seq_id, None)
         written = ffi.new("size_t *")
         buffer = ffi.from_buffer("uint8_t[]", target, require_writable=True)
         arguments = (self._context(), buffer, len(target), seq_id, int(flags), written)
@@ -111,28 +120,20 @@ class SequenceStates(SequenceMemory):
     def load_state_file(self, path: str | os.PathLike[str], seq_id: int, max_tokens: int | None = None) -> Tokens:
         """Restores sequence `seq_id` from a sequence file, of stock llama.cpp too, and returns the file's tokens.
 
-        Raises InvalidArgumentError if they are more than `max_tokens` (nothing has changed), else as `restore_state`.
+        Raises InvalidArgumentError if they are more than `max_tokens` and OSError if the file cannot be read (nothing
+        has changed), else as `restore_state`.
         """
-        self._check_no_copy(seq_id)
         self._memory()
-        name = os.fsencode(path)
-        n_tokens, no_room = ffi.new("size_t *"), ffi.new("bool *")
-        count_only = (self._context(), name, seq_id, ffi.NULL, 0, n_tokens, no_room)
-        call(lib.pyggml_state_load_file, *count_only, error=StateError)
-        if max_tokens is not None and n_tokens[0] > max_tokens:
-            raise InvalidArgumentError(f"{os.fspath(path)} carries {n_tokens[0]} tokens, allowed are {max_tokens}")
-        tokens = np.empty(n_tokens[0] + 1, np.int32)  # never empty: NULL would ask for the count again
-        target = ffi.from_buffer("llama_token[]", tokens, require_writable=True)
-        self.seq_remove(seq_id)
+        self._check_seq(seq_id)
+        file = np.fromfile(path, np.uint8)
         try:
-            whole = (self._context(), name, seq_id, target, len(tokens), n_tokens, no_room)
-            call(lib.pyggml_state_load_file, *whole, error=StateError)
-        except StateError as error:
-            self._empty_after_failure(seq_id)
-            if no_room[0]:
-                raise NoRoomError(f"{error}: remove a sequence first") from None
-            raise
-        return tokens[: n_tokens[0]]
+            tokens, state = file_to_state(file)
+            if max_tokens is not None and len(tokens) > max_tokens:
+                raise InvalidArgumentError(f"it carries {len(tokens)} tokens, allowed are {max_tokens}")
+            self.restore_state(state, seq_id)
+        except PyggmlError as error:
+            raise type(error)(f"{os.fspath(path)}: {error}") from None
+        return tokens
 
     def _check_savable(self, seq_id: int) -> None:
         self._memory()
@@ -150,6 +151,10 @@ class SequenceStates(SequenceMemory):
         self._check_no_copy(seq_id)
         if len(source) < SEQUENCE_HEADER_BYTES or source[:4].tobytes() != MAGIC_BYTES:
             raise StateError("this is no sequence state: it does not begin with the magic number")
+        positions = None if self._is_recurrent else first_positions(source)
+        if positions is not None and (positions < 0).any():
+            # llama.cpp would take it: a cell that nothing finds or frees any more
+            raise StateError(f"the state is damaged: it has a cell at position {positions.min()}")
         if flags & StateFlags.ON_DEVICE:
             saved_from = int(source[4:8].view(np.int32)[0])
             if self._on_device.get(saved_from) != source.tobytes():
@@ -163,10 +168,10 @@ class SequenceStates(SequenceMemory):
         self.seq_remove(seq_id)
 
     def _needs_more_cells(self, source: npt.NDArray[np.uint8]) -> bool:
-        if self._is_recurrent:
-            return False
+        """Whether a restore that has just failed failed for want of cells: the sequence is empty now."""
+        positions = None if self._is_recurrent else first_positions(source)
         n_free = self.n_ctx_seq - (self.n_cells_used() if self.kv_unified else 0)
-        return first_cell_count(source) > n_free
+        return positions is not None and len(positions) > n_free
 
 
 def _as_uint8(data: Buffer, *, writable: bool) -> npt.NDArray[np.uint8]:

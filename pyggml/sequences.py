@@ -89,11 +89,12 @@ class SequenceMemory(NativeContext):
         sequence cannot be saved. Raises UnsupportedError where `can_shift` is False.
         """
         memory, first, last = self._shiftable_memory(), *position_range(p0, p1)
-        if not -_INT32_MAX <= delta + max(self.seq_pos_max(seq_id) or 0, 0) <= _INT32_MAX:
+        if not -_INT32_MAX <= delta + (self.seq_pos_max(seq_id) or 0) <= _INT32_MAX:
             raise InvalidArgumentError(f"a shift by {delta} leaves the range of positions")
+        if delta == 0:
+            return
+        self._note_shift(seq_id)
         call(lib.pyggml_memory_seq_add, memory, seq_id, first, last, delta)
-        if delta:
-            self._shifted.add(seq_id)
 
     def seq_divide(self, seq_id: int, p0: int | None, p1: int | None, divisor: int) -> None:
         """Divides the positions [p0, p1) by `divisor` > 1, with the limits of `seq_add`."""
@@ -101,8 +102,8 @@ class SequenceMemory(NativeContext):
         self._check_seq(seq_id)
         if not 1 < divisor <= _INT32_MAX:
             raise InvalidArgumentError(f"the divisor is {divisor}, a whole number above 1 is required")
+        self._note_shift(seq_id)
         call(lib.pyggml_memory_seq_div, memory, seq_id, first, last, divisor)
-        self._shifted.add(seq_id)
 
     def seq_pos_min(self, seq_id: int) -> int | None:
         """The smallest position in the memory, or None for an empty sequence. Above 0 in window caches."""
@@ -156,11 +157,19 @@ class SequenceMemory(NativeContext):
 
     def _check_applied(self, seq_id: int, what: str) -> None:
         """Raises UnappliedUpdateError if the next decode has to change the sequence's rows first."""
-        shares = self._shifted and self.seq_n_cells(seq_id) != self.seq_n_cells(seq_id, owned_only=True)
-        if seq_id in self._shifted or shares or seq_id in self._copying:
+        if seq_id in self._shifted or seq_id in self._copying:
             raise UnappliedUpdateError(
                 f"sequence {seq_id} has a shift or copy that is not applied yet and cannot be {what}: decode first"
             )
+
+    def _note_shift(self, seq_id: int) -> None:
+        """The cells of `seq_id` shift, and with them those of any sequence that shares cells with it."""
+        self._shifted.add(seq_id)
+        if self._shares_cells(seq_id):
+            self._shifted.update(other for other in range(self.n_seq_max) if self._shares_cells(other))
+
+    def _shares_cells(self, seq_id: int) -> bool:
+        return self.seq_n_cells(seq_id) != self.seq_n_cells(seq_id, owned_only=True)
 
     def _note_applied(self) -> None:
         """A decode got as far as applying all shifts and copies (or there is nothing left to apply them to)."""

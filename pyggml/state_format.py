@@ -21,6 +21,7 @@ from pyggml.ffi import lib
 
 MAGIC_BYTES = struct.pack("<I", 0xAF143CD8)
 SEQUENCE_HEADER_BYTES = 8  # magic, sequence id
+_EXT_BYTES = 12  # more per cell in M-RoPE and n-gram models: the 2-D position and the token
 _FILE_HEADER = struct.Struct("<III")  # magic, version, token count
 
 Rows = npt.NDArray[np.uint8]
@@ -59,7 +60,7 @@ def parse_state(state: Buffer) -> list[CacheState]:
     data = bytes(state)
     if data[:4] != MAGIC_BYTES:
         raise StateError("this is no sequence state: it does not begin with the magic number")
-    for ext_bytes in (0, 12):  # per cell: the 2-D position and token that M-RoPE and n-gram models keep
+    for ext_bytes in (0, _EXT_BYTES):
         for has_v in (True, False):
             try:
                 return _read_all(_Reader(data, SEQUENCE_HEADER_BYTES), ext_bytes, has_v)
@@ -77,14 +78,26 @@ def byte_view(data: Buffer) -> memoryview:
         raise InvalidArgumentError(f"this is no contiguous buffer of bytes: {error}") from error
 
 
-def first_cell_count(state: Buffer) -> int:
-    """Cells that the first cache of a state needs; 0 where the bytes are too short to tell."""
-    n_streams = _u32_at(state, SEQUENCE_HEADER_BYTES)
-    for stream in range(min(n_streams, 256)):
-        n_cells = _u32_at(state, SEQUENCE_HEADER_BYTES + 4 * (stream + 1))
-        if n_cells:
-            return n_cells
-    return 0
+def first_positions(state: Buffer) -> npt.NDArray[np.int32] | None:
+    """The positions of the first cache with cells, as the state says them; None where this is not such a state.
+
+    Reads the part before the rows only.
+    """
+    data = byte_view(state)
+    for stream in range(min(_u32_at(data, SEQUENCE_HEADER_BYTES), 256)):
+        offset = SEQUENCE_HEADER_BYTES + 4 * (stream + 2)
+        n_cells = _u32_at(data, offset - 4)
+        if n_cells == 0:
+            continue
+        for cell_bytes in (12, 12 + _EXT_BYTES):
+            end = offset + n_cells * cell_bytes
+            if end > len(data):
+                return None
+            cells = np.frombuffer(data[offset:end], "<i4").reshape(n_cells, cell_bytes // 4)
+            if (cells[:, 1] == 1).all():
+                return cells[:, 0].astype(np.int32)
+        return None
+    return None
 
 
 def state_to_file(state: Buffer, tokens: npt.NDArray[np.int32]) -> bytes:
@@ -96,8 +109,12 @@ def state_to_file(state: Buffer, tokens: npt.NDArray[np.int32]) -> bytes:
     return b"".join((header, np.asarray(tokens, "<i4").tobytes(), data[SEQUENCE_HEADER_BYTES:]))
 
 
-def file_to_state(file: Buffer, seq_id: int = 0) -> tuple[npt.NDArray[np.int32], bytes]:
-    """The tokens and the state in the bytes of a sequence file, as `Context.restore_state` reads them."""
+def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
+    """The tokens and the state in the bytes of a sequence file, the state as `Context.restore_state` reads it.
+
+    In place where `file` is writable: the state is a view of it, and the eight bytes before its rows are overwritten.
+    Raises StateError for another kind of file, another version, or one that ends before its rows.
+    """
     data = byte_view(file)
     if len(data) < _FILE_HEADER.size:
         raise StateError("this is no sequence file: it is shorter than the header")
@@ -107,10 +124,12 @@ def file_to_state(file: Buffer, seq_id: int = 0) -> tuple[npt.NDArray[np.int32],
     end = _FILE_HEADER.size + 4 * n_tokens
     if end > len(data):
         raise StateError(f"the sequence file is cut off: it announces {n_tokens} tokens")
-    if not 0 <= seq_id < 2**31:
-        raise InvalidArgumentError(f"sequence {seq_id} cannot be written into a state")
     tokens = np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32)
-    return tokens, MAGIC_BYTES + struct.pack("<i", seq_id) + bytes(data[end:])
+    state = np.frombuffer(data[end - SEQUENCE_HEADER_BYTES :], np.uint8)
+    if not state.flags.writeable:
+        state = state.copy()
+    state[:SEQUENCE_HEADER_BYTES] = np.frombuffer(MAGIC_BYTES + bytes(4), np.uint8)
+    return tokens, state
 
 
 class _Reader:
@@ -177,6 +196,6 @@ def _read_transposed_rows(reader: _Reader, n_cells: int) -> Rows:
     return np.ascontiguousarray(columns.transpose(1, 0, 2)).reshape(n_cells, width * element_bytes)
 
 
-def _u32_at(data: Buffer, offset: int) -> int:
-    part = bytes(data[offset : offset + 4])
+def _u32_at(data: memoryview, offset: int) -> int:
+    part = data[offset : offset + 4]
     return int.from_bytes(part, "little") if len(part) == 4 else 0

@@ -61,9 +61,6 @@ int pyggml_state_set(struct llama_context * ctx, const uint8_t * src, size_t siz
 int pyggml_state_save_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id,
                            const llama_token * tokens, size_t n_tokens, size_t * written,
                            pyggml_error * err);
-int pyggml_state_load_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id,
-                           llama_token * tokens, size_t n_tokens_max, size_t * n_tokens, bool * no_room,
-                           pyggml_error * err);
 int pyggml_tokenize(const struct llama_vocab * vocab, const char * text, int32_t n_bytes,
                     llama_token * tokens, int32_t n_tokens_max, bool add_special, bool parse_special,
                     int32_t * n, pyggml_error * err);

@@ -73,10 +73,6 @@ PYGGML_API int pyggml_state_set(struct llama_context * ctx, const uint8_t * src,
 PYGGML_API int pyggml_state_save_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id,
                                       const llama_token * tokens, size_t n_tokens, size_t * written,
                                       pyggml_error * err);
-// tokens == NULL: reads the token count only and restores nothing.
-PYGGML_API int pyggml_state_load_file(struct llama_context * ctx, const char * path, llama_seq_id seq_id,
-                                      llama_token * tokens, size_t n_tokens_max, size_t * n_tokens, bool * no_room,
-                                      pyggml_error * err);
 
 // `n`: tokens or bytes needed; negative when the buffer was too small (-n are needed).
 PYGGML_API int pyggml_tokenize(const struct llama_vocab * vocab, const char * text, int32_t n_bytes,

@@ -1,0 +1,19 @@
+"""What several kinds of tests need: the real model's file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct: the file that PYGGML_TEST_MODEL names, else the one that ./scripts/test fetches."""
+    path = Path(os.environ.get("PYGGML_TEST_MODEL") or Path(__file__).parents[1] / ".models" / MODEL_NAME)
+    if not path.is_file():
+        pytest.fail(f"{path} is missing: run ./scripts/test, which fetches it, or set PYGGML_TEST_MODEL to the file")
+    return path
