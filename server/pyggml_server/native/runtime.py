@@ -83,7 +83,7 @@ class Runtime:
         self.adds_bos: bool = bool(info.add_bos)
         self.slot_prompt_similarity: float = info.slot_prompt_similarity
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
-        self.context = pyggml.Context.from_pointer(lib.pyggml_server_context(handle), self.model, owner=handle)
+        self.context = pyggml.Context.from_pointer(lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified)
         self.translator = Translator(handle, self)
 
     @classmethod

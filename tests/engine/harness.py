@@ -1,0 +1,119 @@
+"""A running engine without HTTP, for tests: bodies in, results out, through the same messages as the web side."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyggml_server.config import PreemptOptions
+from pyggml_server.engine.loop import Engine
+from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
+from pyggml_server.native.command_line import CommandLine
+from pyggml_server.native.request import Request
+from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.native.translator import Translator
+
+TIMEOUT_S = 120.0
+
+
+@dataclass
+class Running:
+    """One submitted request and everything that came back for it."""
+
+    request: Request
+    task_ids: list[int]
+    messages: dict[int, list[Outbound]] = field(default_factory=lambda: defaultdict(list))
+
+    def last(self, i: int = 0) -> Outbound:
+        return self.messages[self.task_ids[i]][-1]
+
+    def result(self, i: int = 0) -> dict[str, object]:
+        """JSON of a task that finished."""
+        last = self.last(i)
+        assert isinstance(last, Finished), last
+        parsed: dict[str, object] = json.loads(self.request.formatters[i].result(last.payload))
+        return parsed
+
+    def text(self, i: int = 0) -> str:
+        return str(self.result(i)["content"])
+
+    def n_tokens(self, i: int = 0) -> int:
+        return sum(isinstance(message, Token) for message in self.messages[self.task_ids[i]])
+
+    def notices(self, i: int = 0) -> list[str]:
+        return [m.text for m in self.messages[self.task_ids[i]] if isinstance(m, Notice)]
+
+
+class EngineHarness:
+    """Starts an engine on the given arguments; use as a context manager."""
+
+    def __init__(self, argv: Sequence[str], preempt: PreemptOptions | None = None) -> None:
+        self._ready: queue.Queue[Translator | str] = queue.Queue()
+        self._changed = threading.Condition()
+        self._running: dict[int, Running] = {}
+        self._ended: set[int] = set()
+        self._ids = itertools.count(1)
+        self.n_endings: dict[int, int] = defaultdict(int)
+        self.engine = Engine(
+            CommandLine.parse(argv), preempt or PreemptOptions(), self._deliver, self._ready.put, self._ready.put
+        )
+
+    def __enter__(self) -> EngineHarness:
+        self.engine.start()
+        ready = self._ready.get(timeout=TIMEOUT_S)
+        if isinstance(ready, str):
+            raise RuntimeError(ready)
+        self.translator = ready
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.engine.stop()
+        assert self.engine.join(TIMEOUT_S), "the engine did not end"
+
+    def start(self, kind: RequestKind = RequestKind.COMPLETION, **body: object) -> Running:
+        """Translate and submit a request; returns at once."""
+        request = self.translator.request(kind, json.dumps(body).encode())
+        running = Running(request, [next(self._ids) for _ in request.tasks])
+        with self._changed:
+            for task_id in running.task_ids:
+                self._running[task_id] = running
+        for task_id, task in zip(running.task_ids, request.tasks, strict=True):
+            self.engine.submit(Submit(task_id, task))
+        return running
+
+    def cancel(self, running: Running) -> None:
+        for task_id in running.task_ids:
+            self.engine.submit(Cancel(task_id))
+
+    def wait(self, *runnings: Running) -> None:
+        """Until every task of these requests has ended."""
+        wanted = {task_id for running in runnings for task_id in running.task_ids}
+        with self._changed:
+            assert self._changed.wait_for(lambda: wanted <= self._ended, TIMEOUT_S), "requests did not end"
+
+    def wait_for_tokens(self, running: Running, n_tokens: int) -> None:
+        """Until a streamed request has given so many tokens, or ended."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: running.n_tokens() >= n_tokens or running.task_ids[0] in self._ended, TIMEOUT_S
+            )
+
+    def run(self, **body: object) -> Running:
+        """Submit one request and wait for its end."""
+        running = self.start(**body)  # type: ignore[arg-type]
+        self.wait(running)
+        return running
+
+    def _deliver(self, batch: Sequence[Outbound]) -> None:
+        with self._changed:
+            for message in batch:
+                self._running[message.task_id].messages[message.task_id].append(message)
+                if isinstance(message, Finished | Failed | Cancelled):
+                    self._ended.add(message.task_id)
+                    self.n_endings[message.task_id] += 1
+            self._changed.notify_all()

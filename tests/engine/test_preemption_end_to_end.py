@@ -1,0 +1,172 @@
+"""Parks and restores on a real model, through the engine: nothing that a chat says changes, and every chat ends once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.engine.harness import EngineHarness, Running
+from pyggml_server.config import PreemptOptions
+from pyggml_server.messages import Cancelled, Failed, Finished
+
+PROMPTS = [
+    "Once upon a time there was a lighthouse keeper who",
+    "The recipe for a good soup begins with",
+    "In the year 2150 the first city on Mars",
+    "A short history of the printing press:",
+]
+
+
+def server_argv(model: Path, n_ctx: int = 1024, n_slots: int = 4) -> list[str]:
+    return ["-m", str(model), "-c", str(n_ctx), "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "2"]
+
+
+def greedy(prompt: str, n_predict: int) -> dict[str, object]:
+    return {"prompt": prompt, "n_predict": n_predict, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False}
+
+
+@pytest.fixture(scope="module")
+def plain(smollm2_path: Path) -> Iterator[EngineHarness]:
+    with EngineHarness(server_argv(smollm2_path)) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def forced(smollm2_path: Path) -> Iterator[EngineHarness]:
+    with EngineHarness(server_argv(smollm2_path), PreemptOptions(every_n_tokens=32)) as harness:
+        yield harness
+
+
+def solo_texts(argv: list[str], n_predict: int) -> list[str]:
+    """What each prompt's chat says on a server of its own."""
+    texts = []
+    for prompt in PROMPTS:
+        with EngineHarness(argv) as harness:
+            texts.append(harness.run(**greedy(prompt, n_predict)).text())
+    return texts
+
+
+def all_idle(harness: EngineHarness) -> bool:
+    snapshot = harness.engine.snapshot()
+    return not any(slot.is_processing for slot in snapshot.slots) and snapshot.counters.preempt_ram_bytes == 0
+
+
+def test_a_chat_parked_every_32_tokens_has_the_text_of_one_that_never_was(
+    plain: EngineHarness, forced: EngineHarness
+) -> None:
+    expected = plain.run(**greedy(PROMPTS[0], 300)).text()
+    parked = forced.run(**greedy(PROMPTS[0], 300))
+    assert parked.text() == expected
+    assert parked.notices() == ["preempted", "resumed"] * (300 // 32)
+    assert all_idle(forced)
+
+
+@pytest.mark.parametrize("every_n_tokens", [0, 32])
+def test_four_interleaved_chats_say_what_each_says_alone(smollm2_path: Path, every_n_tokens: int) -> None:
+    # fewer than 512 cells in use, cached prompts included: above that, one-row batches take another kernel
+    n_predict = 100
+    argv = server_argv(smollm2_path)
+    alone = solo_texts(argv, n_predict)
+    with EngineHarness(argv, PreemptOptions(every_n_tokens=every_n_tokens)) as harness:
+        together = [harness.start(**greedy(prompt, n_predict)) for prompt in PROMPTS]
+        harness.wait(*together)
+        assert [running.text() for running in together] == alone
+        n_parks = harness.engine.snapshot().counters.preemptions_total
+        assert n_parks == (4 * (n_predict // every_n_tokens) if every_n_tokens else 0)
+
+
+def test_four_chats_that_overflow_the_pool_together_say_what_each_says_alone(smollm2_path: Path) -> None:
+    # one thread: the kernel that one-row batches take above 512 cells then adds in the same order as the other one
+    argv = [*server_argv(smollm2_path), "-t", "1"]
+    alone = solo_texts(argv, 300)
+    with EngineHarness(argv, PreemptOptions(every_n_tokens=32)) as harness:
+        together = [harness.start(**greedy(prompt, 300)) for prompt in PROMPTS]
+        harness.wait(*together)
+        assert [running.text() for running in together] == alone
+        assert harness.engine.snapshot().counters.preemptions_total >= 4 * (300 // 32)
+
+
+def test_four_chats_that_overflow_the_pool_all_finish(smollm2_path: Path) -> None:
+    with EngineHarness(server_argv(smollm2_path)) as harness:
+        chats = [harness.start(**greedy(prompt, 400)) for prompt in PROMPTS]
+        harness.wait(*chats)
+        counters = harness.engine.snapshot().counters
+        assert [chat.result()["tokens_predicted"] for chat in chats] == [400] * 4
+        assert counters.preemptions_total >= 1
+        assert counters.restores_total == counters.preemptions_total
+        assert counters.requests_finished_total == 4
+        assert all_idle(harness)
+
+
+def test_without_preemption_the_same_chats_all_end_as_in_llama_server(smollm2_path: Path) -> None:
+    with EngineHarness(server_argv(smollm2_path), PreemptOptions(ram_mib=0)) as harness:
+        chats = [harness.start(**greedy(prompt, 400)) for prompt in PROMPTS]
+        harness.wait(*chats)
+        errors = [chat.last() for chat in chats]
+        assert all(isinstance(error, Failed) and b"Context size has been exceeded." in error.error for error in errors)
+        assert harness.engine.snapshot().counters.preemptions_total == 0
+
+
+def test_two_sequences_are_parked_in_turn_under_a_budget_for_one(smollm2_path: Path) -> None:
+    with EngineHarness(server_argv(smollm2_path, n_slots=3), PreemptOptions(ram_mib=16, rotate_s=0)) as harness:
+        chats = [harness.start(**greedy(prompt, 440)) for prompt in PROMPTS[:3]]
+        harness.wait(*chats)
+        assert all(isinstance(chat.last(), Finished) for chat in chats)
+        assert all_idle(harness)
+
+
+def test_64_requests_on_4_slots_all_end(plain: EngineHarness) -> None:
+    requests = [plain.start(**greedy(f"{PROMPTS[i % 4]} {i}", 8)) for i in range(64)]
+    plain.wait(*requests)
+    assert all(request.result()["tokens_predicted"] == 8 for request in requests)
+
+
+def test_200_random_cancels_leave_every_slot_idle_and_no_memory_held(smollm2_path: Path) -> None:
+    rng = random.Random(20261130)
+    options = PreemptOptions(every_n_tokens=3)
+    with EngineHarness(server_argv(smollm2_path), options) as harness:
+        everyone: list[Running] = []
+        live: list[Running] = []
+        while len(everyone) < 200:
+            request = harness.start(**greedy(f"{PROMPTS[len(everyone) % 4]} {len(everyone)}", 200), stream=True)
+            everyone.append(request)
+            live.append(request)
+            if rng.random() < 0.5:  # the oldest is in a slot: let it run into its parks
+                harness.wait_for_tokens(live[0], rng.randrange(1, 12))
+            while len(live) > 6:
+                victim = live.pop(rng.randrange(len(live)))
+                harness.cancel(victim)
+        for request in live:
+            harness.cancel(request)
+        harness.wait(*everyone)
+        assert all(isinstance(request.last(), Cancelled) for request in everyone)
+        assert all(harness.n_endings[task_id] == 1 for request in everyone for task_id in request.task_ids)
+        counters = harness.engine.snapshot().counters
+        assert counters.requests_cancelled_total == 200 and counters.preemptions_total > 0
+        assert all_idle(harness)
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_its_size(plain: EngineHarness) -> None:
+    request = plain.run(prompt=[5] * 2000)
+    error = request.last()
+    assert isinstance(error, Failed)
+    assert error.status == 400
+    assert b'"type": "exceed_context_size_error"' in error.error and b'"n_prompt_tokens": 2000' in error.error
+
+
+def test_a_second_turn_reuses_the_prefix_of_the_first(plain: EngineHarness) -> None:
+    first = plain.run(prompt="The quick brown fox jumps over the lazy dog. " * 5, n_predict=4)
+    again = plain.run(prompt="The quick brown fox jumps over the lazy dog. " * 5 + "And then", n_predict=4)
+    assert int(str(first.result()["tokens_evaluated"])) > 40
+    timings = again.result()["timings"]
+    assert isinstance(timings, dict) and timings["cache_n"] > 40
+
+
+def test_a_stop_string_ends_the_text_before_it(plain: EngineHarness) -> None:
+    whole = plain.run(**greedy(PROMPTS[1], 60)).text()
+    word = whole.split()[8]
+    stopped = plain.run(**greedy(PROMPTS[1], 60), stop=[word]).result()
+    assert stopped["stop_type"] == "word" and stopped["stopping_word"] == word
+    assert stopped["content"] == whole[: whole.index(word)]
