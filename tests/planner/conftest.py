@@ -14,6 +14,6 @@ for folder in (ROOT, ROOT / "server"):
         sys.path.insert(0, str(folder))
 
 # No deadline: a slow machine must not turn a slow example into a failure. PYGGML_HYPOTHESIS=deep looks longer.
-settings.register_profile("quick", max_examples=60, stateful_step_count=30, deadline=None)
+settings.register_profile("quick", max_examples=40, stateful_step_count=25, deadline=None)
 settings.register_profile("deep", max_examples=2000, stateful_step_count=60, deadline=None)
 settings.load_profile(os.environ.get("PYGGML_HYPOTHESIS", "quick"))

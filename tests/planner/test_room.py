@@ -33,7 +33,7 @@ def test_a_pool_one_cell_short_of_the_next_step_parks_one() -> None:
 
 
 def test_synchronous_copies_keep_no_lookahead_and_late_ones_keep_eight_steps() -> None:
-    """900 used + 2 steps + 8 steps of each = 918: short of the lookahead in a pool of 917 only where cells free late."""
+    """900 used + 2 steps + 8 steps of each = 918: short in a pool of 917 only where cells come free late."""
     for frees_on_landing, expected in ((False, []), (True, [("Park", 1)])):
         slots = [generating(i, n, frees_on_landing=frees_on_landing) for i, n in ((0, 500), (1, 400))]
         assert orders(decide(view_of(*slots, n_cells=917), POLICY)) == expected

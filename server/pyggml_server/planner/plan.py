@@ -12,7 +12,7 @@ Strictly in the order of `Plan.actions`; each action assumes that those before i
 
 With copies that free cells at once (synchronous, or staged) one plan is complete: it may park several slots, restore
 others and admit prompts, and needs no second look. A plan that ends in `WaitForPark` is not complete: do its actions,
-wait, look again. An action never names a slot whose copy is in flight, except `WaitForPark`.
+wait, look again. Nothing that touches cells or buffers is ever ordered for a slot whose copy is in flight.
 
 What a plan leaves out goes on as usual: a generating slot decodes its token and draft, a prompt takes its next chunk.
 The batch may be built only under a plan with `may_decode`, and must honour `held_prompts`, `prompt_limits` and

@@ -18,7 +18,7 @@ from pyggml_server.planner.plan import HoldPrompt, Reason
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
-from pyggml_server.planner.units import waiting_unit
+from pyggml_server.planner.units import Unit, waiting_unit
 from pyggml_server.planner.victims import choose_victims, frees_late, park_actions
 from pyggml_server.planner.view import SlotPhase, SlotView, View
 
@@ -82,13 +82,21 @@ def _park_for(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | No
     """Park residents for it, if that makes room for the whole prompt."""
     n_spare = n_spare_cells(sketch.view)
     whole = replace(slot, n_step_cells=slot.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
-    if choose_victims(sketch.view, policy, lambda view: n_step_short(view, [whole]) - n_spare) is None:
+
+    def victims(want: SlotView, n_to_spare: int = 0) -> list[Unit] | None:
+        return choose_victims(
+            sketch.view, policy, lambda view: n_step_short(view, [want]) - n_to_spare, sketch.newcomers
+        )
+
+    if victims(whole, n_spare) is None:
         return Reason.NOBODY_CAN_BE_PARKED
     sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
     slot = sketch.view.slot(slot.slot_id)
-    victims = choose_victims(sketch.view, policy, lambda view: n_step_short(view, [slot])) or []
+    leaving = victims(slot)
+    if leaving is None:  # the budget may hold this many states in one order and not in another
+        return Reason.NOBODY_CAN_BE_PARKED
     is_late = False
-    for unit in victims:
+    for unit in leaving:
         orders = park_actions(sketch.view, unit, Reason.PROMPT_SHORT, for_request=slot.request_order) or []
         sketch.extend(orders)
         is_late = is_late or frees_late(unit)

@@ -2,7 +2,7 @@
 
 The residents who have been in the longest leave, as few as the head needs. A resident keeps its place for `rotate_s`
 too: with a long line behind the head every pass would rotate otherwise, and a turn would be one token long.
-Never while a park is in flight: a rotation whose copy lands late is looked at again on the pass that sees it land, where
+Never while a park is in flight: a rotation whose copy lands late is looked at again on the pass that sees it land, and
 the head finds the room. The last resident may leave: the head takes its place.
 """
 

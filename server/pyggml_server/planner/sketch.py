@@ -10,14 +10,15 @@ from pyggml_server.planner.view import SlotView, View
 
 
 class PlanSketch:
-    """Grows by `add`; `view` is always the view after every order so far."""
+    """Grows by `add`; `view` is always the view after every order so far, `newcomers` the prompts it lets start."""
 
-    __slots__ = ("_actions", "_parked", "view")
+    __slots__ = ("_actions", "_parked", "newcomers", "view")
 
     def __init__(self, view: View) -> None:
         self.view = view
         self._actions: list[Action] = []
         self._parked: set[int] = set()
+        self.newcomers: set[int] = set()
 
     def add(self, *actions: Action) -> None:
         """Append orders, in the order in which they are to be carried out."""
@@ -33,6 +34,7 @@ class PlanSketch:
     def start(self, slot: SlotView) -> None:
         """Let a started prompt take its chunk in this pass: no order is needed, but those after it must count it."""
         self.view = after_start(self.view, slot)
+        self.newcomers.add(slot.slot_id)
 
     def has_parked(self, slot: SlotView) -> bool:
         """Whether this plan parks the slot: then it does not restore it."""

@@ -10,7 +10,7 @@ park that does not help is only a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyggml_server.planner.budget import give_backs_for_park
 from pyggml_server.planner.foresee import after, after_landing
@@ -22,11 +22,16 @@ from pyggml_server.planner.view import View
 ShortageOf = Callable[[View], int]
 
 
-def choose_victims(view: View, policy: Policy, short_of: ShortageOf) -> list[Unit] | None:
-    """The units to park, in order, until `short_of` is at most 0; None when parking everybody allowed is not enough."""
+def choose_victims(
+    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()
+) -> list[Unit] | None:
+    """The units to park, in order, until `short_of` is at most 0; None when parking everybody allowed is not enough.
+
+    `newcomers` are prompts that this plan lets start: they do not make anybody else less than the last resident.
+    """
     chosen: list[Unit] = []
     while short_of(view) > 0:
-        unit = next_victim(view, policy, short_of)
+        unit = next_victim(view, policy, short_of, newcomers)
         if unit is None:
             return None
         chosen.append(unit)
@@ -34,9 +39,9 @@ def choose_victims(view: View, policy: Policy, short_of: ShortageOf) -> list[Uni
     return chosen
 
 
-def next_victim(view: View, policy: Policy, short_of: ShortageOf) -> Unit | None:
+def next_victim(view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()) -> Unit | None:
     """The unit to park now, or None when nobody may be parked."""
-    residents = list(resident_units(view))
+    residents = [unit for unit in resident_units(view) if unit[0].slot_id not in newcomers]
     if len(residents) < 2:
         return None
     parkable = (unit for unit in residents if is_parkable(view, unit) and n_owned_cells(view, unit))

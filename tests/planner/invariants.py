@@ -1,0 +1,72 @@
+"""What must hold whatever the planner orders, each with a name that planted faults are caught by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyggml_server.planner.plan import Action, Plan, Reason
+from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.view import SlotPhase, SlotView, View
+
+
+class InvariantError(AssertionError):
+    """One named invariant broke."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name = name
+
+
+def require(holds: bool, name: str, detail: str = "") -> None:
+    if not holds:
+        raise InvariantError(name, detail)
+
+
+def check_empty_when_nothing_is_short(view: View, policy: Policy, plan: Plan) -> None:
+    """Counted from the bare view, without the planner's own arithmetic: more than the real need, never less."""
+    steps = sum(slot.n_step_cells for slot in view.slots if slot.phase is not SlotPhase.IDLE)
+    ahead = policy.n_lookahead_steps * sum(slot.n_decode_step_cells for slot in view.slots)
+    nothing_short = (
+        view.n_cells_used + steps + ahead <= view.n_cells
+        and not any(slot.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING) for slot in view.slots)
+        and not any(slot.n_alone_cells > view.n_cells for slot in view.slots)
+        and (view.ram_limit_bytes is None or view.ram_held_bytes <= view.ram_limit_bytes)
+        and policy.n_preempt_every == 0
+    )
+    require(not nothing_short or plan is Plan.EMPTY, "empty plan when nothing is short", repr(plan))
+
+
+def check_no_slot_both_parked_and_restored(plan: Plan) -> None:
+    names = [(type(action).__name__, action.slot_id) for action in plan.actions]
+    parks = [slot_id for name, slot_id in names if name == "Park"]
+    restores = [slot_id for name, slot_id in names if name == "Restore"]
+    detail = repr(plan.actions)
+    require(not set(parks) & set(restores), "no slot both parked and restored", detail)
+    require(len(parks) == len(set(parks)), "no slot parked twice", detail)
+    require(len(restores) == len(set(restores)), "no slot restored twice", detail)
+
+
+def check_wait_is_last(plan: Plan) -> None:
+    waits = [i for i, action in enumerate(plan.actions) if type(action).__name__ == "WaitForPark"]
+    require(waits in ([], [len(plan.actions) - 1]), "a wait is the last action", repr(plan.actions))
+
+
+def check_not_the_last_resident(action: Action, residents: Iterable[SlotView]) -> None:
+    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION)
+    others = [slot for slot in residents if slot.slot_id != action.slot_id]
+    require(may_be_last or bool(others), "the last resident is not parked", repr(action))
+
+
+def n_short_of_head(view: View, head: SlotView, policy: Policy, n_more_cells: int) -> int:
+    """The admission inequality of rule 6, written out from the rule: cells missing for this head."""
+    running = [
+        slot
+        for slot in view.slots
+        if slot.phase in (SlotPhase.GENERATING, SlotPhase.DONE_PROMPT, SlotPhase.PROCESSING_PROMPT, SlotPhase.RESTORING)
+    ]
+    alone = not running and not n_more_cells
+    chunks = sum(slot.n_step_cells for slot in [*running, head] if slot.n_prompt_left)
+    reserve = sum(slot.n_step_cells for slot in [*running, head] if not slot.n_prompt_left)
+    reserve += min(chunks, view.n_batch_tokens)
+    ahead = 0 if alone else policy.n_lookahead_steps * sum(s.n_decode_step_cells for s in [*running, head])
+    return view.n_cells_used + n_more_cells + head.n_cells + reserve + ahead - view.n_cells

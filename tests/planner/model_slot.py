@@ -1,0 +1,88 @@
+"""Requests and slots of the model engine, and how a slot is seen. One cell = one token = one byte of state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyggml_server.planner.view import SlotPhase, SlotView
+
+
+@dataclass(slots=True)
+class Request:
+    """A prompt of `n_prompt` tokens that generates `n_generate`, and how it ended."""
+
+    order: int
+    n_prompt: int
+    n_generate: int
+    arrived_s: float = 0.0
+    n_draft: int = 0
+    n_generated: int = 0
+    endings: list[str] = field(default_factory=list)
+    n_parks: int = 0
+    first_token_s: float | None = None
+    ended_s: float | None = None
+
+
+@dataclass(slots=True)
+class ModelSlot:
+    slot_id: int
+    phase: SlotPhase = SlotPhase.IDLE
+    request: Request | None = None
+    former: SlotPhase = SlotPhase.IDLE
+    n_cells: int = 0  # in the pool, or parked
+    n_kept: int = 0
+    is_in_pool: bool = True
+    n_passes_to_landing: int | None = None
+    buffer_bytes: int = 0
+    resident_since_s: float = 0.0
+    parked_at_s: float = 0.0
+    park_order: int = 0
+    last_used_s: float = 0.0
+    parked_for_request: int | None = None
+    n_tokens_since_park: int = 0
+    has_run_since_restore: bool = True
+    has_pending_shift: bool = False
+
+    @property
+    def n_prompt_left(self) -> int:
+        if self.request is None or self.request.n_generated:
+            return 0
+        n_base = self.n_kept if self.phase is SlotPhase.STARTED else self.n_cells
+        return self.request.n_prompt - n_base
+
+    @property
+    def n_owned(self) -> int:
+        return self.n_cells if self.is_in_pool else 0
+
+    def next_step(self, n_batch: int) -> int:
+        if self.request is None:
+            return 0
+        if self.n_prompt_left:
+            return min(n_batch, self.n_prompt_left)
+        return 1 + self.request.n_draft
+
+    def seen(self, n_batch: int, *, frees_on_landing: bool) -> SlotView:
+        request = self.request
+        return SlotView(
+            self.slot_id,
+            self.phase,
+            n_cells=self.n_cells,
+            n_cells_owned=self.n_owned,
+            n_step_cells=self.next_step(n_batch),
+            n_decode_step_cells=1 + request.n_draft if request else 1,
+            n_prompt_left=self.n_prompt_left,
+            n_kept_cells=self.n_kept,
+            request_order=request.order if request else 0,
+            resident_since_s=self.resident_since_s,
+            parked_at_s=self.parked_at_s,
+            park_order=self.park_order,
+            last_used_s=self.last_used_s,
+            parked_for_request=self.parked_for_request,
+            n_tokens_since_park=self.n_tokens_since_park,
+            has_run_since_restore=self.has_run_since_restore,
+            has_pending_shift=self.has_pending_shift,
+            has_transfer_in_flight=self.n_passes_to_landing is not None,
+            frees_on_landing=frees_on_landing,
+            state_bytes=self.n_cells,
+            buffer_bytes=self.buffer_bytes,
+        )

@@ -1,0 +1,277 @@
+"""Each invariant catches the fault it is there for: a wrapped `decide` breaks one rule, the model engine says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyggml_server.planner import Plan, Policy, SlotPhase, View, decide
+from pyggml_server.planner.plan import (
+    Action,
+    DropIdlePrompt,
+    FailContext,
+    GiveBackBuffer,
+    HoldPrompt,
+    Park,
+    Reason,
+    Restore,
+    WaitForPark,
+)
+
+from tests.planner.invariants import InvariantError
+from tests.planner.model_engine import Copies, Decide, ModelEngine, Setup
+
+Change = Callable[[View, Plan], list[Action]]
+
+
+def first(view: View, *phases: SlotPhase) -> int | None:
+    return next((slot.slot_id for slot in view.slots if slot.phase in phases), None)
+
+
+def changed(change: Change) -> Decide:
+    """`decide` with its orders passed through `change`."""
+
+    def decider(view: View, policy: Policy) -> Plan:
+        plan = decide(view, policy)
+        actions = tuple(change(view, plan))
+        return plan if actions == plan.actions else Plan(actions)
+
+    return decider
+
+
+def without(*kinds: type[Action]) -> Decide:
+    return changed(lambda _view, plan: [action for action in plan.actions if not isinstance(action, kinds)])
+
+
+def run(decider: Decide, setup: Setup | None = None, policy: Policy | None = None, n_slots: int = 4) -> None:
+    """Four chats and two late prompts through a pool that holds two of them."""
+    setup = setup or Setup(n_cells=100, n_slots=n_slots, n_batch=32, kept_share=0.0)
+    engine = ModelEngine(setup, policy or Policy(n_lookahead_steps=1), decider)
+    for _ in range(4):
+        engine.submit(10, 60)
+    for _ in range(40):
+        engine.step()
+    engine.submit(20, 10)
+    engine.submit(20, 10)
+    engine.run_out(2000)
+
+
+def broken(decider: Decide, setup: Setup | None = None, policy: Policy | None = None) -> str:
+    with pytest.raises(InvariantError) as caught:
+        run(decider, setup, policy)
+    return caught.value.name
+
+
+def test_the_planner_itself_breaks_nothing_on_this_trace() -> None:
+    for copies in Copies:
+        run(decide, Setup(n_cells=100, n_batch=32, copies=copies))
+
+
+@pytest.mark.parametrize("copies", Copies)
+def test_forgetting_to_park_overcommits_the_pool(copies: Copies) -> None:
+    setup = Setup(n_cells=100, n_batch=32, copies=copies, keeps_prompts=False)
+    assert broken(without(Park, WaitForPark), setup) == "cells are never overcommitted"
+
+
+def test_decoding_beside_a_park_that_has_not_freed_its_cells_overcommits_the_pool() -> None:
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE, n_passes_per_copy=30, keeps_prompts=False)
+    assert broken(without(WaitForPark), setup) == "cells are never overcommitted"
+
+
+def restore_everybody(view: View, plan: Plan) -> list[Action]:
+    return [
+        *plan.actions,
+        *(Restore(s.slot_id, Reason.HEAD_OF_LINE) for s in view.slots if s.phase is SlotPhase.PREEMPTED),
+    ]
+
+
+def test_restoring_without_room_overcommits_the_pool() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        return plan_or(view, plan, lambda: restore_everybody(view, Plan.EMPTY))
+
+    assert broken(changed(change)) == "cells are never overcommitted"
+
+
+def plan_or(view: View, plan: Plan, other: Callable[[], list[Action]]) -> list[Action]:
+    """The plan, unless it is empty while somebody waits: then the other."""
+    is_waiting = any(slot.phase is SlotPhase.PREEMPTED for slot in view.slots)
+    return other() if is_waiting and not plan.actions else list(plan.actions)
+
+
+def test_parking_and_restoring_one_slot_in_a_plan_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return [*plan.actions, *(Restore(a.slot_id, a.reason) for a in plan.actions if isinstance(a, Park))]
+
+    assert broken(changed(change)) == "no slot both parked and restored"
+
+
+def test_parking_a_slot_that_is_parked_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.PREEMPTED)
+        return list(plan.actions) if slot_id is None else [Park(slot_id, Reason.FORCED)]
+
+    assert broken(changed(change)) == "no slot both parked and restored"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Park, "no slot parked twice"), (Restore, "no slot restored twice")])
+def test_ordering_the_same_thing_twice_is_caught(kind: type[Action], name: str) -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return [*plan.actions, *(action for action in plan.actions if isinstance(action, kind))]
+
+    assert broken(changed(change)) == name
+
+
+def test_failing_a_request_that_has_ended_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.IDLE)
+        gone = [] if slot_id is None or not plan.actions else [FailContext(slot_id, Reason.NOBODY_CAN_BE_PARKED)]
+        return [*plan.actions, *gone]
+
+    setup = Setup(n_cells=100, n_slots=6, n_batch=32)
+    assert broken(changed(change), setup) == "every request ends exactly once"
+
+
+def test_passing_the_head_of_the_line_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        line = [s for s in view.waiting() if s.phase is SlotPhase.PREEMPTED]
+        return [
+            Restore(line[-1].slot_id, a.reason) if isinstance(a, Restore) and len(line) > 1 else a for a in plan.actions
+        ]
+
+    assert broken(changed(change)) == "head of the line"
+
+
+def test_letting_new_prompts_overtake_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        overtaking = (Reason.HEAD_WAITS, Reason.BEHIND_PROMPT)
+        return [a for a in plan.actions if not (isinstance(a, HoldPrompt) and a.reason in overtaking)]
+
+    setup = Setup(n_cells=100, n_slots=6, n_batch=32, kept_share=0.0)
+    assert broken(changed(change), setup) == "new prompts do not overtake"
+
+
+def test_ignoring_the_budget_is_caught() -> None:
+    def spendthrift(view: View, policy: Policy) -> Plan:
+        return decide(replace(view, ram_limit_bytes=None), policy)
+
+    setup = Setup(n_cells=100, n_batch=32, ram_limit=30)
+    assert broken(spendthrift, setup) == "RAM is never over budget"
+
+
+def test_giving_back_a_buffer_that_holds_a_state_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.PREEMPTED)
+        return list(plan.actions) if slot_id is None else [GiveBackBuffer(slot_id, Reason.OVER_BUDGET), *plan.actions]
+
+    assert broken(changed(change)) == "no buffer that holds a state is given back"
+
+
+def test_memory_that_outlives_its_request_is_caught() -> None:
+    engine = ModelEngine(Setup(), Policy())
+    engine.submit(5, 5)
+    engine.run_out(100)
+    engine.slots[0].buffer_bytes = 1
+    with pytest.raises(InvariantError, match="RAM is zero at the end"):
+        engine.run_out(1)
+
+
+def test_parking_a_restored_slot_before_it_ran_is_caught() -> None:
+    def forgetful(view: View, policy: Policy) -> Plan:
+        """Knows of no restore, and keeps no lookahead: with late copies it parks whom it has just restored."""
+        slots = tuple(replace(slot, has_run_since_restore=True) for slot in view.slots)
+        landed = [s.slot_id for s in view.slots if not s.has_run_since_restore and not s.has_transfer_in_flight]
+        if landed and view.slot(landed[0]).phase is SlotPhase.GENERATING:
+            return Plan((Park(landed[0], Reason.STEP_SHORT),))
+        return decide(replace(view, slots=slots), policy)
+
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.STAGED)
+    assert broken(forgetful, setup) == "no park-restore-park without a token between"
+
+
+def test_parking_the_last_resident_for_want_of_room_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        residents = list(view.residents())
+        if len(residents) == 1 and view.waiting() and residents[0].phase is SlotPhase.GENERATING:
+            return [Park(residents[0].slot_id, Reason.STEP_SHORT)]
+        return list(plan.actions)
+
+    assert broken(changed(change), Setup(n_cells=75, n_batch=32)) == "the last resident is not parked"
+
+
+def test_parking_a_sequence_with_an_unapplied_shift_is_caught() -> None:
+    def blind(view: View, policy: Policy) -> Plan:
+        return decide(replace(view, slots=tuple(replace(s, has_pending_shift=False) for s in view.slots)), policy)
+
+    engine = ModelEngine(Setup(n_cells=60, n_slots=2), Policy(), blind)
+    for _ in range(2):
+        engine.submit(10, 40)
+    with pytest.raises(InvariantError, match="an unapplied shift is not parked"):
+        for _ in range(60):
+            for slot in engine.slots:
+                slot.has_pending_shift = slot.phase is SlotPhase.GENERATING
+            engine.step()
+
+
+def test_touching_a_slot_under_a_running_copy_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        moving = next((slot.slot_id for slot in view.slots if slot.has_transfer_in_flight), None)
+        return list(plan.actions) if moving is None else [FailContext(moving, Reason.NOBODY_CAN_BE_PARKED)]
+
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE)
+    assert broken(changed(change), setup) == "nothing is done to a slot under a running copy"
+
+
+def test_dropping_the_cells_of_a_live_slot_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.GENERATING)
+        return [*plan.actions, DropIdlePrompt(slot_id or 0, Reason.STEP_SHORT)] if plan.actions else []
+
+    assert broken(changed(change)) == "only idle prompts are dropped"
+
+
+def test_ordering_something_when_nothing_is_short_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.STARTED)
+        return list(plan.actions) if slot_id is None else [HoldPrompt(slot_id, Reason.HEAD_WAITS)]
+
+    assert broken(changed(change)) == "empty plan when nothing is short"
+
+
+def test_acting_after_a_wait_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return sorted(plan.actions, key=lambda action: not isinstance(action, WaitForPark))
+
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE)
+    assert broken(changed(change), setup, Policy(n_lookahead_steps=0)) == "a wait is the last action"
+
+
+def test_never_restoring_anybody_is_a_livelock() -> None:
+    assert broken(without(Restore)) == "liveness"
+
+
+def test_looking_again_for_ever_is_a_livelock() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        leaving = first(view, SlotPhase.PREEMPTING)
+        if leaving is None:
+            return list(plan.actions)
+        return [WaitForPark(leaving, Reason.STEP_SHORT)]
+
+    class NeverLands(ModelEngine):
+        def _land(self, slot: object) -> None:
+            """A wait that returns too early."""
+
+    engine = NeverLands(Setup(n_cells=100, n_batch=32, copies=Copies.LATE), Policy(), changed(change))
+    for _ in range(4):
+        engine.submit(10, 60)
+    with pytest.raises(InvariantError, match="looks again for ever"):
+        engine.run_out(500)
+
+
+def test_a_request_that_ends_twice_is_caught() -> None:
+    engine = ModelEngine(Setup(), Policy())
+    request = engine.submit(5, 5)
+    engine.run_out(100)
+    request.endings.append("failed")
+    with pytest.raises(InvariantError, match="every request ends exactly once"):
+        engine.run_out(1)

@@ -1,0 +1,86 @@
+"""Random traces through the model engine: requests come, go away and shift, parks are refused, copies land late.
+
+Each rule ends in a pass of the loop or several; the engine raises `InvariantError` the moment something does not hold,
+and at the end every request must have ended once, in a bounded number of passes.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from pyggml_server.planner import Policy
+from pyggml_server.planner.policy import VictimPolicy
+from pyggml_server.planner.view import SlotPhase
+
+from tests.planner.model_engine import Copies, ModelEngine, Setup
+
+setups = st.builds(
+    Setup,
+    n_cells=st.integers(40, 200),
+    n_slots=st.integers(2, 5),
+    n_batch=st.sampled_from([8, 32, 256]),
+    copies=st.sampled_from(Copies),
+    n_passes_per_copy=st.integers(1, 6),
+    ram_limit=st.sampled_from([None, None, 0, 40, 120, 300]),
+    keeps_buffers=st.booleans(),
+    keeps_prompts=st.booleans(),
+    kept_share=st.sampled_from([0.0, 0.5, 1.0]),
+)
+policies = st.builds(
+    Policy,
+    victim=st.sampled_from(VictimPolicy),
+    n_lookahead_steps=st.sampled_from([0, 2, 8]),
+    rotate_s=st.sampled_from([0.0, 0.0, 10.0, 40.0]),
+    n_preempt_every=st.sampled_from([0, 0, 0, 1, 7]),
+)
+
+
+class RandomTraces(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = ModelEngine(Setup(), Policy())
+
+    @initialize(setup=setups, policy=policies)
+    def load_a_model(self, setup: Setup, policy: Policy) -> None:
+        self.engine = ModelEngine(setup, policy)
+
+    @rule(
+        n_prompt=st.integers(1, 120),
+        n_generate=st.integers(1, 120),
+        n_draft=st.sampled_from([0, 0, 4]),
+        n=st.integers(1, 4),
+    )
+    def requests_come(self, n_prompt: int, n_generate: int, n_draft: int, n: int) -> None:
+        for _ in range(n):
+            self.engine.submit(n_prompt, n_generate, n_draft)
+        self.engine.step()
+
+    @rule(n_passes=st.integers(1, 40))
+    def time_passes(self, n_passes: int) -> None:
+        for _ in range(n_passes):
+            self.engine.step()
+
+    @precondition(lambda self: not self.engine.is_done)
+    @rule(which=st.integers(0, 1000))
+    def a_client_goes_away(self, which: int) -> None:
+        live = [request for request in self.engine.requests if not request.endings]
+        self.engine.cancel(live[which % len(live)])
+        self.engine.step()
+
+    @rule(which=st.integers(0, 4))
+    def a_park_will_be_refused(self, which: int) -> None:
+        self.engine.refusals.add(which % len(self.engine.slots))
+
+    @rule(which=st.integers(0, 4))
+    def a_slot_shifts(self, which: int) -> None:
+        slot = self.engine.slots[which % len(self.engine.slots)]
+        if slot.phase is SlotPhase.GENERATING:
+            slot.has_pending_shift = True
+        self.engine.step()
+
+    def teardown(self) -> None:
+        n_tokens = sum(request.n_prompt + request.n_generate for request in self.engine.requests)
+        self.engine.run_out(n_passes_max=100 + 20 * n_tokens)
+
+
+TestRandomTraces = RandomTraces.TestCase
