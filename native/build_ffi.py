@@ -32,10 +32,10 @@ def includes(folder: Path = NATIVE / "shim") -> str:
     return "\n".join(f'#include "{name}"' for name in ["llama.h", *public])
 
 
-def make_ffi() -> FFI:
+def make_ffi(folder: Path = NATIVE / "cdef") -> FFI:
     """The FFI with all declarations and the source set; the caller emits and compiles it."""
     ffi = FFI()
-    for path in cdef_files():
+    for path in cdef_files(folder):
         ffi.cdef(path.read_text(encoding="ascii"))
     ffi.set_source(MODULE_NAME, includes(), source_extension=".cpp")
     return ffi

@@ -60,6 +60,23 @@ def test_the_tests_that_a_patch_adds_are_the_ones_that_check_builds(patched: Clo
     assert check.new_tests(patched.layout.tree) == ["test-two"]
 
 
+def test_check_build_builds_after_each_patch_and_leaves_nothing_behind(
+    clone: Clone, commit: Commit, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    project = "cmake_minimum_required(VERSION 3.18)\nproject(small CXX)\nadd_library(llama src/llama.cpp)\n"
+    clone.set_pin(write_archive(tmp_path / "small.tar.gz", {**FILES, "CMakeLists.txt": project}))
+    clone.ensure()
+    commit("llama : return two")
+    commit("llama : return nothing", text="int one(void) { not C++ }\n")
+    export(clone.layout)
+    move_tree(clone.layout, clone.pin, clone.lines.append)
+    with pytest.raises(BuildError, match=r"build failed"):
+        check.check_builds(clone.layout, clone.lines.append)
+    assert clone.lines[-2:] == ["patch: llama-return-two.patch", "patch: llama-return-nothing.patch"]
+    assert "not C++" in "".join(capfd.readouterr())
+    assert not (clone.layout.vendor / "checking").exists()
+
+
 def test_a_bump_shows_what_moved_and_gives_the_new_pin(patched: Clone, tmp_path: Path) -> None:
     old_pin = patched.pin
     patched.served = write_archive(tmp_path / "next.tar.gz", MOVED)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from build_support.layout import of_this_clone
+from build_support.tools import require_compiler
 from native.build_ffi import CDEF_ORDER, cdef_files, includes, make_ffi
 
 
@@ -36,6 +39,36 @@ def test_all_declarations_parse_together(tmp_path: Path) -> None:
     text = source.read_text(encoding="utf-8")
     assert '#include "llama.h"' in text
     assert "pyggml_shim_version" in text
+
+
+@pytest.mark.parametrize(
+    ("declaration", "compiles"),
+    [
+        ("const char * pyggml_shim_version(void);", True),
+        ("int pyggml_shim_version(void);", False),
+        ("const char * pyggml_shim_version(int verbose);", False),
+        ("const char * pyggml_shim_vision(void);", False),
+    ],
+)
+def test_a_declaration_that_does_not_match_its_header_fails_the_build(
+    tmp_path: Path, declaration: str, compiles: bool
+) -> None:
+    declarations = tmp_path / "cdef"
+    declarations.mkdir()
+    (declarations / "version.h").write_text(declaration)
+    source = tmp_path / "_pyggml.cpp"
+    make_ffi(declarations).emit_c_code(str(source))
+    layout = of_this_clone()
+    folders = [
+        sysconfig.get_path("include"),
+        layout.native / "shim",
+        layout.tree / "include",
+        layout.tree / "ggml/include",
+    ]
+    command = [require_compiler(os.environ), "-std=c++17", "-fsyntax-only", *(f"-I{folder}" for folder in folders)]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == compiles, done.stderr
+    assert compiles or "pyggml_shim_v" in done.stderr
 
 
 def test_the_module_reports_the_pinned_commit_from_any_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tree is made whole from pin and series, moves with them, loses no work, and is never taken for whole too early."""
+"""The tree is made whole from pin and series, moves with them, loses no work, and never passes for whole too early."""
 
 from __future__ import annotations
 
