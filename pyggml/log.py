@@ -58,7 +58,10 @@ def flush() -> None:
 
 def _emit_all() -> None:
     record = ffi.new("struct pyggml_log_record *")
-    while lib.pyggml_log_next(record):
+    # Only what is there now: a thread that logs without a pause must not keep this one for ever.
+    for _ in range(lib.pyggml_log_n_records()):
+        if not lib.pyggml_log_next(record):
+            return
         try:
             text = bytes(ffi.string(record.text)).decode("utf-8", "replace")
         finally:
@@ -73,7 +76,7 @@ def _drain_until_stopped() -> None:
 
 
 def _stop() -> None:
-    flush()
     lib.pyggml_log_stop()
+    flush()
     if _thread is not None:
         _thread.join()

@@ -13,6 +13,7 @@ struct pyggml_abort_flag;
 void pyggml_log_install(void);
 void pyggml_log_stop(void);
 bool pyggml_log_wait(int32_t timeout_ms);
+size_t pyggml_log_n_records(void);
 bool pyggml_log_next(struct pyggml_log_record * out);
 void pyggml_log_record_free(struct pyggml_log_record * record);
 void pyggml_log_test_emit(int32_t level, const char * text);

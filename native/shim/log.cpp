@@ -149,6 +149,12 @@ bool pyggml_log_wait(int32_t timeout_ms) {
     return !q.stopped;
 }
 
+size_t pyggml_log_n_records(void) {
+    auto & q = queue();
+    std::lock_guard<std::mutex> lock(q.mutex);
+    return q.records.size();
+}
+
 bool pyggml_log_next(struct pyggml_log_record * out) {
     auto & q = queue();
     std::lock_guard<std::mutex> lock(q.mutex);

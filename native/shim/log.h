@@ -8,6 +8,7 @@
 #include "error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 #    include <string>
@@ -28,6 +29,7 @@ struct pyggml_log_record {
 PYGGML_API void pyggml_log_install(void); // routes llama.cpp's and ggml's messages here; again after somebody else did
 PYGGML_API void pyggml_log_stop(void);    // from now on errors go to stderr and the rest is dropped; wakes the waiters
 PYGGML_API bool pyggml_log_wait(int32_t timeout_ms);                  // blocks until a record is there; false: stopped
+PYGGML_API size_t pyggml_log_n_records(void);                           // waiting now
 PYGGML_API bool pyggml_log_next(struct pyggml_log_record * out);      // takes the oldest record; false: none is there
 PYGGML_API void pyggml_log_record_free(struct pyggml_log_record * record);
 PYGGML_API void pyggml_log_test_emit(int32_t level, const char * text); // what a foreign thread would do, for tests

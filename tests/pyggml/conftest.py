@@ -23,8 +23,10 @@ def model(smollm2_path: Path) -> Iterator[Model]:
 
 @pytest.fixture
 def make_context(model: Model) -> Iterator[MakeContext]:
-    """Makes contexts of the shared model from keyword arguments of ContextParams; small, on one thread, so that tests do not
-    slow each other down with busy waiting."""
+    """Makes contexts of the shared model from keyword arguments of ContextParams.
+
+    Small, and on one thread, so that tests that run beside each other do not wait busily for each other.
+    """
     made: list[Context] = []
 
     def make(of: Model = model, **params: object) -> Context:
