@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Protocol
 
 from pyggml_server import cli
@@ -22,6 +20,7 @@ from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
 from pyggml_server.messages import Deliver, EnginePort
 from pyggml_server.native.errors import UsageError
+from pyggml_server.signals import Signals
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, listen
 from pyggml_server.web.ports import TranslatorPort, WebSettings
@@ -143,6 +142,7 @@ class Server:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; for `--help` and its like llama.cpp's parser ends the process."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    signals = Signals()
     try:
         config = cli.parse(arguments, os.environ)
     except cli.OptionError as refused:
@@ -165,26 +165,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     send_log_to(CommonLogHandler())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     server = Server(command_line.settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks))
-    handle_signals(server)
+    signals.watch(server.interrupt)
     code = server.run()
     flush_log()
     if server.left_engine_running:
         # the model still loads on a thread that nothing can stop
         os._exit(code)
     return code
-
-
-def handle_signals(server: Server) -> None:
-    """SIGINT and SIGTERM end the server in good order; a second one ends the process at once with code 1."""
-    is_ending = False
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        nonlocal is_ending
-        if is_ending:
-            os.write(2, b"Received second interrupt, terminating immediately.\n")
-            os._exit(1)
-        is_ending = True
-        server.interrupt()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)

@@ -19,7 +19,7 @@ from pyggml_server.messages import (
     TaskHandle,
     Token,
 )
-from pyggml_server.native.errors import RequestRefused, error_object
+from pyggml_server.native.errors import RequestRefusedError, error_object
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web.ports import TranslatorPort
 
@@ -111,7 +111,7 @@ class FakeTranslator:
         try:
             fields = json.loads(body)
         except ValueError as error:
-            raise RequestRefused(*error_object(str(error), "invalid_request_error")) from None
+            raise RequestRefusedError(*error_object(str(error), "invalid_request_error")) from None
         n_tasks = fields.get("n", 1)
         request = FakeRequest(
             kind=kind,
@@ -127,7 +127,7 @@ class FakeTranslator:
     def tokenize(self, body: bytes) -> bytes:
         self._note_thread()
         if b"content" not in body:
-            raise RequestRefused(*error_object("no content", "invalid_request_error"))
+            raise RequestRefusedError(*error_object("no content", "invalid_request_error"))
         return b'{"tokens":[1,2]}'
 
     def detokenize(self, body: bytes) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 
-from pyggml_server.app import Server, handle_signals
+from pyggml_server.app import Server
+from pyggml_server.signals import Signals
 
 from tests.web.fakes import FakeEngine, FakeSettings
 
@@ -28,6 +29,7 @@ class ProgramEngine(FakeEngine):
 
 
 if __name__ == "__main__":
+    signals = Signals()
     server = Server(FakeSettings(), ProgramEngine)
-    handle_signals(server)
+    signals.watch(server.interrupt)
     sys.exit(server.run())

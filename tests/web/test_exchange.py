@@ -7,7 +7,7 @@ import queue
 
 import pytest
 from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, Snapshot, Submit, Token
-from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.web.exchange import Exchange
 from pyggml_server.web.mailbox import Mailbox
 
@@ -88,7 +88,7 @@ def test_a_stopping_mailbox_ends_open_exchanges_and_opens_no_more() -> None:
         mailbox.stop()
         assert engine.told() == [Cancel(exchange.task_ids[0]), Cancel(exchange.task_ids[1])]
         assert await exchange.take() == [Cancelled(exchange.task_ids[0])]
-        with pytest.raises(RequestRefused) as refused:
+        with pytest.raises(RequestRefusedError) as refused:
             mailbox.open(engine, 1)
         assert refused.value.status == 503
 

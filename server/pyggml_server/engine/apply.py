@@ -72,7 +72,7 @@ class Applier:
     @_do.register(orders.HoldPrompt)
     @_do.register(orders.LimitPrompt)
     @_do.register(orders.LimitDraft)
-    def _(self, action: orders.Action) -> bool:
+    def _(self, _action: orders.Action) -> bool:
         return True  # the batch builder reads these from the plan
 
     @_do.register

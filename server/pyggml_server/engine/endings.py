@@ -7,9 +7,11 @@ the idle slot unless the ending says otherwise.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.snapshot import slot_snapshot
 from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Cancelled, Failed, Finished
 from pyggml_server.native.errors import error_object
@@ -66,6 +68,8 @@ def _release(state: EngineState, slot: Slot) -> None:
     job = slot.active_job
     was_away = slot.phase is SlotPhase.PREEMPTED
     slot.transfer.drop()
+    seen = slot_snapshot(slot, state.clock())
+    slot.last_seen = replace(seen, is_processing=False, state=SlotPhase.IDLE.value, is_preempted=False, parked_bytes=0)
     slot.state.move(SlotPhase.IDLE)
     if was_away:
         slot.tokens.clear()  # they were in the parked state only

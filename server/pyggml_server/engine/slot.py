@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
+from pyggml_server.messages import SlotSnapshot
 
 if TYPE_CHECKING:
     from pyggml_server.native.task import Task
@@ -52,6 +53,7 @@ class Slot:
     state: SlotState = field(init=False)
     tokens: list[int] = field(default_factory=list)
     job: Job | None = None
+    last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
     last_used_s: float = 0.0
     last_decoded_pass: int = 0
     resident_since_s: float = 0.0

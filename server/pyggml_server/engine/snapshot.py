@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -21,13 +23,15 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         kv_cells=state.pool.n_cells,
         kv_cells_used=state.pool.n_cells_used(),
     )
-    return Snapshot(tuple(_slot_snapshot(slot, now_s) for slot in state.slots), counters, time_started_s)
+    return Snapshot(tuple(slot_snapshot(slot, now_s) for slot in state.slots), counters, time_started_s)
 
 
-def _slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
+def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
+    """The slot at this moment; an idle one as its last job left it."""
     job = slot.job
     if job is None:
-        return SlotSnapshot(slot.id, slot.n_ctx, False, n_prompt_tokens=len(slot.tokens), n_cells=len(slot.tokens))
+        last = slot.last_seen or SlotSnapshot(slot.id, slot.n_ctx, False)
+        return replace(last, n_prompt_tokens=len(slot.tokens), n_cells=len(slot.tokens))
     is_parked = slot.phase is SlotPhase.PREEMPTED
     parked_s = job.parked_s + (now_s - slot.parked_at_s if is_parked else 0.0)
     return SlotSnapshot(

@@ -24,7 +24,7 @@ class LoadError(Exception):
     """The model or its context could not be created; the message names the file or value and the remedy."""
 
 
-class RequestRefused(Exception):
+class RequestRefusedError(Exception):
     """A request that never becomes a task: an HTTP status and llama-server's JSON error object."""
 
     def __init__(self, status: int, error: bytes) -> None:
@@ -40,4 +40,5 @@ def error_object(message: str, error_type: str, **extra: int) -> tuple[int, byte
     """
     status = STATUS_BY_TYPE[error_type]
     body = {"code": status, "message": message, "type": error_type, **extra}
-    return status, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return status, text.encode("utf-8", "replace")

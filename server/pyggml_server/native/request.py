@@ -17,7 +17,7 @@ class Request:
     """
 
     def __init__(self, handle: Any, owner: Any) -> None:
-        self._handle = ffi.gc(handle, lib.pyggml_request_free)
+        self._handle: Any = ffi.gc(handle, lib.pyggml_request_free)
         self._owner = owner
         info = ffi.new("pyggml_request_info *")
         lib.pyggml_request_get_info(handle, info)

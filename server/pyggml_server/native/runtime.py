@@ -83,7 +83,9 @@ class Runtime:
         self.adds_bos: bool = bool(info.add_bos)
         self.slot_prompt_similarity: float = info.slot_prompt_similarity
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
-        self.context = pyggml.Context.from_pointer(lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified)
+        self.context = pyggml.Context.from_pointer(
+            lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified
+        )
         self.translator = Translator(handle, self)
 
     @classmethod
@@ -119,7 +121,7 @@ class Runtime:
         call(lib.pyggml_step, self._handle, view, len(rows), c_rows, out, status)
         if status[0] != 0:
             return status[0], []
-        return 0, [_sample(sampled) for sampled in out]
+        return 0, [_sample(out[i]) for i in range(len(rows))]
 
     def close(self) -> None:
         """Free context and model, unless a request in the web side still formats with them. Idempotent."""

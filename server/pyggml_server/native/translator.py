@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from pyggml_server.native.border import call, ffi, lib, take_bytes
-from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request import Request
 from pyggml_server.native.request_kind import RequestKind
 
@@ -22,7 +22,7 @@ class Translator:
         self._owner = owner
 
     def request(self, kind: RequestKind, body: bytes) -> Request:
-        """Translate a completion body to tasks. Raises RequestRefused."""
+        """Translate a completion body to tasks. Raises RequestRefusedError."""
         out = ffi.new("pyggml_request **")
         refusal = ffi.new("pyggml_bytes *")
         call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), out, refusal)
@@ -31,15 +31,15 @@ class Translator:
         return Request(out[0], self._owner)
 
     def tokenize(self, body: bytes) -> bytes:
-        """The answer to POST /tokenize. Raises RequestRefused."""
+        """The answer to POST /tokenize. Raises RequestRefusedError."""
         return self._translate(lib.PYGGML_TRANSLATE_TOKENIZE, body)
 
     def detokenize(self, body: bytes) -> bytes:
-        """The answer to POST /detokenize. Raises RequestRefused."""
+        """The answer to POST /detokenize. Raises RequestRefusedError."""
         return self._translate(lib.PYGGML_TRANSLATE_DETOKENIZE, body)
 
     def apply_template(self, body: bytes) -> bytes:
-        """The answer to POST /apply-template. Raises RequestRefused."""
+        """The answer to POST /apply-template. Raises RequestRefusedError."""
         return self._translate(lib.PYGGML_TRANSLATE_APPLY_TEMPLATE, body)
 
     def props(self) -> bytes:
@@ -63,5 +63,5 @@ class Translator:
         return take_bytes(out)
 
 
-def _refused(error: bytes) -> RequestRefused:
-    return RequestRefused(int(json.loads(error)["code"]), error)
+def _refused(error: bytes) -> RequestRefusedError:
+    return RequestRefusedError(int(json.loads(error)["code"]), error)

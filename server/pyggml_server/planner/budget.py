@@ -13,8 +13,11 @@ _HOLDS_STATE = frozenset({SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.R
 
 
 def give_backs_for_park(view: View, unit: Unit) -> list[GiveBackBuffer] | None:
-    """Idle buffers to give back so that this unit's park fits the budget; None when it does not fit even so."""
-    n_more_bytes = sum(charge_bytes(slot) for slot in unit)
+    """Idle buffers to give back so that this unit's park fits the budget; None when it does not fit even so.
+
+    What the unit holds is read from the view, not from the unit: a park ordered before may have taken its idle buffer.
+    """
+    n_more_bytes = sum(charge_bytes(view.slot(slot.slot_id)) for slot in unit)
     return _give_backs(view, n_more_bytes, {slot.slot_id for slot in unit}, Reason.BUDGET_NEEDED)
 
 

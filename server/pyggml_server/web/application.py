@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web import unimplemented
 from pyggml_server.web.completions import CompletionRoute
@@ -26,7 +26,7 @@ def create_application(service: Service) -> ASGIApp:
     starlette = Starlette(
         routes=routes(service),
         exception_handlers={
-            RequestRefused: _answer_refused,
+            RequestRefusedError: _answer_refused,
             ClientDisconnect: _answer_nobody,
             404: _answer_not_found,
             405: _answer_not_found,
@@ -45,6 +45,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *_completion_routes(service, prefix),
         *_text_routes(service, prefix),
         *(Route(prefix + path, unimplemented.refuse, methods=[method]) for method, path in unimplemented.UNIMPLEMENTED),
+        *(Route(prefix + path, unimplemented.refuse_disabled, methods=[m]) for m, path in unimplemented.DISABLED),
         *_page_routes(service, prefix),
     ]
 
@@ -93,7 +94,7 @@ def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
 
 
 async def _answer_refused(_: Request, refused: Exception) -> Response:
-    assert isinstance(refused, RequestRefused)
+    assert isinstance(refused, RequestRefusedError)
     return error_response(refused.status, refused.error)
 
 

@@ -11,7 +11,7 @@ import anyio
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from pyggml_server.native.errors import RequestRefused
+from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web.answer import collect, first_messages, stream
 from pyggml_server.web.body import read_body
@@ -46,7 +46,7 @@ class CompletionRoute:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._service.in_thread(request.close)
-        except RequestRefused as refused:
+        except RequestRefusedError as refused:
             await error_response(refused.status, refused.error)(scope, receive, send)
         except Exception as error:
             log.exception("got exception: %s", error)

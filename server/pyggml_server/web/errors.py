@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from pyggml_server.native.errors import RequestRefused, error_object
+from pyggml_server.native.errors import RequestRefusedError, error_object
 
 JSON_TYPE = "application/json; charset=utf-8"
 
@@ -24,6 +24,6 @@ def refusal(message: str, kind: str) -> Response:
     return error_response(*error_object(message, kind))
 
 
-def refused(message: str, kind: str) -> RequestRefused:
+def refused(message: str, kind: str) -> RequestRefusedError:
     """The same as an exception, for code that cannot answer by itself."""
-    return RequestRefused(*error_object(message, kind))
+    return RequestRefusedError(*error_object(message, kind))

@@ -40,7 +40,7 @@ class Mailbox:
             return
 
     def open(self, engine: EnginePort, n_tasks: int) -> Exchange:
-        """An exchange with `n_tasks` new ids. Raises RequestRefused once the server stops."""
+        """An exchange with `n_tasks` new ids. Raises RequestRefusedError once the server stops."""
         if self._is_stopping:
             raise refused(STOPPING_MESSAGE, "unavailable_error")
         exchange = Exchange(engine, list(itertools.islice(self._next_id, n_tasks)))

@@ -44,7 +44,7 @@ class RequestPort(Protocol):
 
 
 class TranslatorPort(Protocol):
-    """Request bodies to tasks. Thread-safe; milliseconds: worker threads only. Refuses with RequestRefused."""
+    """Request bodies to tasks. Thread-safe; milliseconds: worker threads only. Refuses with RequestRefusedError."""
 
     def request(self, kind: RequestKind, body: bytes) -> RequestPort: ...
     def tokenize(self, body: bytes) -> bytes: ...

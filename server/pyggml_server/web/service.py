@@ -58,7 +58,7 @@ class Service:
 
     @property
     def backend(self) -> Backend:
-        """Engine and translator. Raises RequestRefused while the model loads."""
+        """Engine and translator. Raises RequestRefusedError while the model loads."""
         if self._backend is None:
             raise refused(LOADING_MESSAGE, "unavailable_error")
         return self._backend

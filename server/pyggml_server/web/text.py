@@ -11,7 +11,7 @@ from pyggml_server.web.service import Service
 
 
 class TextRoutes:
-    """The handlers, each for one path. RequestRefused becomes the error response in `application`."""
+    """The handlers, each for one path. RequestRefusedError becomes the error response in `application`."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
