@@ -191,7 +191,22 @@ def test_a_restored_slots_buffer_is_given_back_while_over_budget() -> None:
     assert only(decide(view_of(*slots, ram_limit_bytes=250), POLICY)) == GiveBackBuffer(0, Reason.OVER_BUDGET)
 
 
+def test_a_buffer_taken_for_one_forced_park_is_charged_again_for_the_next() -> None:
+    """The budget holds one of the two states; the first park takes the second slot's buffer, so the second waits."""
+    slots = (generating(0, 70, n_tokens_since_park=7), generating(1, 80, n_tokens_since_park=7, buffer_bytes=75))
+    plan = decide(view_of(*slots, ram_limit_bytes=120), Policy(n_preempt_every=7))
+    assert orders(plan) == [("GiveBackBuffer", 1), ("Park", 0)]
+
+
 # --- rotation
+
+
+def test_a_rotation_of_two_charges_a_buffer_that_its_own_first_park_takes() -> None:
+    """Held: the head's 700 and 200 idle of slot 1. Slot 0 takes those 200, so slot 1 needs 250 more: 1200 in all."""
+    residents = (generating(0, 250, resident_since_s=0.0), generating(1, 250, resident_since_s=1.0, buffer_bytes=200))
+    slots = (*residents, generating(2, 250, resident_since_s=2.0), parked(3, 700, at_s=10.0))
+    assert only(decide(view_of(*slots, ram_limit_bytes=1100), ROTATING)) == RefuseRotation(3, Reason.BUDGET_TOO_SMALL)
+    assert orders(decide(view_of(*slots, ram_limit_bytes=1200), ROTATING))[-1] == ("Restore", 3)
 
 
 def test_a_head_that_waited_longer_than_the_delay_gets_the_longest_residents_place() -> None:
