@@ -63,6 +63,11 @@ def broken(decider: Decide, setup: Setup | None = None, policy: Policy | None = 
     return caught.value.name
 
 
+def repeat(act: Callable[[], None], n_times: int) -> None:
+    for _ in range(n_times):
+        act()
+
+
 def test_the_planner_itself_breaks_nothing_on_this_trace() -> None:
     for copies in Copies:
         run(decide, Setup(n_cells=100, n_batch=32, copies=copies))
@@ -206,11 +211,14 @@ def test_parking_a_sequence_with_an_unapplied_shift_is_caught() -> None:
     engine = ModelEngine(Setup(n_cells=60, n_slots=2), Policy(), blind)
     for _ in range(2):
         engine.submit(10, 40)
+
+    def shift_everybody_and_step() -> None:
+        for slot in engine.slots:
+            slot.has_pending_shift = slot.phase is SlotPhase.GENERATING
+        engine.step()
+
     with pytest.raises(InvariantError, match="an unapplied shift is not parked"):
-        for _ in range(60):
-            for slot in engine.slots:
-                slot.has_pending_shift = slot.phase is SlotPhase.GENERATING
-            engine.step()
+        repeat(shift_everybody_and_step, n_times=60)
 
 
 def test_touching_a_slot_under_a_running_copy_is_caught() -> None:
