@@ -18,6 +18,7 @@ class BatchLimits:
     n_tokens_max: int
     n_outputs_max: int
     n_vocab: int
+    n_positions: int | None  # None: no end
     n_seq_max: int
     one_seq_per_token: bool
     outputs_all: bool
@@ -39,7 +40,7 @@ def check_batch(batch: Batch, limits: BatchLimits) -> None:
             f"the batch wants {n_outputs} outputs, this context has room for {limits.n_outputs_max} (n_outputs_max)"
         )
     _check_each("token", batch.token[:n], limits.n_vocab)
-    _check_each("position", batch.pos[:n], 2**31 - 1)
+    _check_each("position", batch.pos[:n], limits.n_positions or 2**31 - 1)
     _check_sequences(batch, n, limits)
 
 

@@ -172,6 +172,7 @@ class Context(SequenceStates):
             n_tokens_max=min(self.n_batch, self.n_ubatch) if encoder or not self._causal else self.n_batch,
             n_outputs_max=self._n_outputs_max,
             n_vocab=self._n_vocab,
+            n_positions=self._n_positions,
             n_seq_max=self.n_seq_max,
             one_seq_per_token=self._copies_by_stream,
             outputs_all=outputs_all,

@@ -19,6 +19,9 @@ from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.vocab import Vocab
 
+# llama.cpp asserts on a position beyond the table. Their graphs read `position_embd` (MPT's only if it has one).
+_POSITIONS_FROM_A_TABLE = frozenset({"bert", "gpt2", "mpt", "starcoder"})
+
 _backend_lock = threading.Lock()
 _backend_started = False
 
@@ -98,6 +101,19 @@ class Model:
         with self.handle.use() as model:
             lib.llama_model_desc(model, text, 256)
         return bytes(ffi.string(text)).decode("utf-8", "replace")
+
+    @property
+    def architecture(self) -> str:
+        """The architecture's name as the file says it, for example `llama`."""
+        with self.handle.use() as model:
+            return _sized_text(
+                lambda out, size: lib.llama_model_meta_val_str(model, b"general.architecture", out, size)
+            )
+
+    @property
+    def n_positions(self) -> int | None:
+        """How many positions the weights have a row for; None where positions are computed and have no end."""
+        return self.n_ctx_train if self.architecture in _POSITIONS_FROM_A_TABLE else None
 
     @property
     def size_bytes(self) -> int:

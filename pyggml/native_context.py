@@ -39,7 +39,9 @@ class NativeContext:
         self._memory_or_null = lib.llama_get_memory(pointer)
         # Asked once: a model may be closed, for new users, while its contexts go on.
         self._n_vocab = model.vocab.n_tokens
+        self._n_positions = model.n_positions
         self._is_recurrent = model.is_recurrent
+        self._is_hybrid = model.is_hybrid
 
     @property
     def closed(self) -> bool:

@@ -41,7 +41,9 @@ class SequenceMemory(NativeContext):
         """Removes the sequence's positions [p0, p1). Raises UnsupportedError where a part cannot be removed."""
         memory, first, last = self._memory(), *position_range(p0, p1)
         removed = ffi.new("bool *")
-        call(lib.pyggml_memory_seq_rm, memory, self._check_seq(seq_id), first, last, removed)
+        self._check_seq(seq_id)
+        if not self._ends_before_tail(seq_id, last):
+            call(lib.pyggml_memory_seq_rm, memory, seq_id, first, last, removed)
         if not removed[0]:
             raise UnsupportedError(
                 f"this memory cannot remove the part [{p0}, {p1}) of sequence {seq_id}: remove it whole"
@@ -134,6 +136,13 @@ class SequenceMemory(NativeContext):
     @property
     def _copies_by_stream(self) -> bool:
         return not self.kv_unified and not self._is_recurrent
+
+    def _ends_before_tail(self, seq_id: int, last: int) -> bool:
+        """Whether a removal up to `last` would spare a recurrent state's end: llama.cpp then does nothing, silently."""
+        if last < 0 or not (self._is_recurrent or self._is_hybrid):
+            return False
+        end = self.seq_pos_max(seq_id)
+        return end is not None and last <= end
 
     def _shiftable_memory(self) -> CData:
         memory = self._memory()

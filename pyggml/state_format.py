@@ -22,6 +22,7 @@ from pyggml.ffi import lib
 MAGIC_BYTES = struct.pack("<I", 0xAF143CD8)
 SEQUENCE_HEADER_BYTES = 8  # magic, sequence id
 _EXT_BYTES = 12  # more per cell in M-RoPE and n-gram models: the 2-D position and the token
+_SERVER_TOKENS_VERSION = 1
 _FILE_HEADER = struct.Struct("<III")  # magic, version, token count
 
 Rows = npt.NDArray[np.uint8]
@@ -113,7 +114,8 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     """The tokens and the state in the bytes of a sequence file, the state as `Context.restore_state` reads it.
 
     In place where `file` is writable: the state is a view of it, and the eight bytes before its rows are overwritten.
-    Raises StateError for another kind of file, another version, or one that ends before its rows.
+    The slot files of llama-server wrap the token list; it is unwrapped. Raises StateError for another kind of file,
+    another version, one that ends before its rows, or tokens that stand for images or sound.
     """
     data = byte_view(file)
     if len(data) < _FILE_HEADER.size:
@@ -124,12 +126,24 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     end = _FILE_HEADER.size + 4 * n_tokens
     if end > len(data):
         raise StateError(f"the sequence file is cut off: it announces {n_tokens} tokens")
-    tokens = np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32)
+    tokens = _unpack_tokens(np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32))
     state = np.frombuffer(data[end - SEQUENCE_HEADER_BYTES :], np.uint8)
     if not state.flags.writeable:
         state = state.copy()
     state[:SEQUENCE_HEADER_BYTES] = np.frombuffer(MAGIC_BYTES + bytes(4), np.uint8)
     return tokens, state
+
+
+def _unpack_tokens(packed: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """llama-server writes -1, its version, the number of tokens, the tokens, and the number of media chunks (0)."""
+    if len(packed) == 0 or packed[0] != lib.LLAMA_TOKEN_NULL:
+        return packed
+    n_tokens = int(packed[2]) if len(packed) > 2 else -1
+    if packed[1:2].tolist() != [_SERVER_TOKENS_VERSION] or n_tokens < 0 or len(packed) < n_tokens + 4:
+        raise StateError("the file's token list is wrapped in a way that is not known here")
+    if packed[n_tokens + 3] != 0:
+        raise StateError(f"the file's token list has {packed[n_tokens + 3]} images or sounds: they cannot be restored")
+    return packed[3 : 3 + n_tokens]
 
 
 class _Reader:

@@ -103,3 +103,19 @@ def test_tokens_outside_the_vocabulary_are_not_written(context: Context, tmp_pat
     with pytest.raises(InvalidArgumentError, match="not in the vocabulary"):
         context.save_state_file(tmp_path / "chat.bin", 0, [-5])
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("packed", "match"),
+    [
+        ([-1], "not known"),
+        ([-1, 2, 1, 7, 0], "not known"),
+        ([-1, 1, 9, 7, 0], "not known"),
+        ([-1, 1, -3, 7, 0], "not known"),
+        ([-1, 1, 2, 7, -1, 1, 1], "1 images or sounds"),
+    ],
+)
+def test_a_wrapped_token_list_that_cannot_be_read_is_refused(context: Context, packed: list[int], match: str) -> None:
+    file = state_to_file(context.save_state(0), np.array(packed, np.int32))
+    with pytest.raises(StateError, match=match):
+        file_to_state(file)
