@@ -110,6 +110,16 @@ def test_a_prompt_runs_beside_a_head_that_would_still_be_admitted_after_the_whol
     assert only(decide(view_of(*line, started(2, n_left=600)), POLICY)) == HoldPrompt(2, Reason.HEAD_WAITS)
 
 
+def test_prompts_that_would_each_leave_the_head_its_room_do_not_take_it_together() -> None:
+    """Batches of 64, so that their next chunks are a small part of what the prompts will take."""
+    line = (generating(0, 100), leaving(1, 150, at_s=1.0))
+    early, late = (started(i, n_left=300, n_step_cells=64) for i in (2, 3))
+    assert decide(view_of(*line, late, n_batch_tokens=64), POLICY) is Plan.EMPTY
+    for earlier in (early, prompting(2, 10, n_left=300, n_step_cells=64)):
+        plan = decide(view_of(*line, earlier, late, n_batch_tokens=64), POLICY)
+        assert only(plan) == HoldPrompt(3, Reason.HEAD_WAITS)
+
+
 def test_a_prompt_waits_behind_an_earlier_prompt() -> None:
     slots = (generating(0, 600), started(1, n_left=500), started(2, n_left=10))
     assert orders(decide(view_of(*slots), POLICY)) == [("HoldPrompt", 1), ("HoldPrompt", 2)]

@@ -27,8 +27,8 @@ def generating(slot_id: int, n_cells: int, **changes: Any) -> SlotView:
 
 
 def prompting(slot_id: int, n_cells: int, n_left: int, **changes: Any) -> SlotView:
-    slot = generating(slot_id, n_cells, n_prompt_left=n_left, n_step_cells=min(n_left, BATCH))
-    return replace(slot, **{"phase": SlotPhase.PROCESSING_PROMPT, **changes})
+    slot = generating(slot_id, n_cells, n_prompt_left=n_left)
+    return replace(slot, **{"phase": SlotPhase.PROCESSING_PROMPT, "n_step_cells": min(n_left, BATCH), **changes})
 
 
 def started(slot_id: int, n_left: int, n_cells: int = 0, n_kept: int = 0, **changes: Any) -> SlotView:

@@ -20,7 +20,7 @@ from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, waiting_unit
 from pyggml_server.planner.victims import choose_victims, frees_late, park_actions
-from pyggml_server.planner.view import SlotPhase, SlotView, View
+from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
 
 
 def admit_prompts(sketch: PlanSketch, policy: Policy) -> None:
@@ -52,22 +52,26 @@ def _why_not(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | Non
 
 
 def _head_agrees(view: View, policy: Policy, slot: SlotView) -> bool:
-    """Whether nobody waits, or it was made room for, or the head would still be admitted after the whole prompt."""
+    """Whether nobody waits, or it was made room for, or the head would still be admitted afterwards."""
     line = view.waiting()
     if not line or slot in promised_prompts(view):
         return True
-    n_whole = slot.n_prompt_left - n_trimmed_cells(slot, slot.n_kept_cells)
-    through = replace(
-        slot,
-        phase=SlotPhase.GENERATING,
-        n_prompt_left=0,
-        n_step_cells=slot.n_decode_step_cells,
-        n_cells=0,
-        n_cells_owned=0,
-    )
-    slots = tuple(through if other.slot_id == slot.slot_id else other for other in view.slots)
-    later = replace(view, slots=slots, n_cells_used=view.n_cells_used + n_whole)
+    later = _once_prompts_are_in(view, slot)
     return n_restore_short(later, waiting_unit(view, line[0]), policy) <= n_spare_cells(later)
+
+
+def _once_prompts_are_in(view: View, started: SlotView) -> View:
+    """The view once this prompt is in, and those that run already: each may leave the head its room, but not all."""
+    n_used = view.n_cells_used - n_trimmed_cells(started, started.n_kept_cells)
+    slots: list[SlotView] = []
+    for slot in view.slots:
+        if slot.slot_id == started.slot_id or (slot.phase in RESIDENT_PHASES and slot.n_prompt_left):
+            n_used += slot.n_prompt_left
+            n_step = slot.n_decode_step_cells
+            slots.append(replace(slot, phase=SlotPhase.GENERATING, n_prompt_left=0, n_step_cells=n_step))
+        else:
+            slots.append(slot)
+    return replace(view, slots=tuple(slots), n_cells_used=n_used)
 
 
 def _clear_pool(sketch: PlanSketch, slot: SlotView) -> Reason | None:
