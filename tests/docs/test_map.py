@@ -12,7 +12,7 @@ from tests.docs.documents import ROOT, section, text_of
 # Their folder's own line stands for these.
 WITHOUT_LINE = {"__init__.py", "py.typed"}
 SOURCES = {".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".txt", ""}
-NO_SOURCE = {"__pycache__", "build", "vendor"}
+NO_SOURCE = {"__pycache__"}
 MAPPED = ("pyggml", "server", "native", "build_support", "scripts", "examples")
 
 
@@ -36,7 +36,7 @@ def files_under(root: Path, folder: str) -> set[str]:
 
 
 def is_outside(path: Path) -> bool:
-    """Folders that tools leave behind, and what is not ours."""
+    """Folders that tools leave behind."""
     return any(part in NO_SOURCE or part.startswith(".") or part.endswith(".egg-info") for part in path.parts)
 
 
