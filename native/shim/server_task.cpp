@@ -272,7 +272,7 @@ extern "C" int pyggml_task_progress(const pyggml_task * task, int32_t n_past, py
     return pyggml_guard(err, [&] {
         token_payload p;
         p.id_slot               = task->id_slot;
-        p.n_decoded             = int32_t(task->stats.n_gen);
+        p.n_decoded             = 0; // llama-server reports before it samples, we do after the step
         p.n_prompt_tokens       = int32_t(task->tokens.size());
         p.n_prompt_tokens_cache = int32_t(task->stats.n_prompt_cached);
         p.progress.total        = int32_t(task->tokens.size());

@@ -58,12 +58,18 @@ def _stock_counters(c: Counters) -> tuple[Value, ...]:
         Value("prompt_seconds_total", "Total time spent processing prompts", c.prompt_seconds_total),
         Value("tokens_predicted_total", "Number of generation tokens processed", c.tokens_predicted_total),
         Value("tokens_predicted_seconds_total", "Total time spent generating tokens", c.tokens_predicted_seconds_total),
-        Value("n_decode_total", "Total number of decode calls", c.n_decode_total),
+        Value(
+            "n_decode_total",
+            "Total number of llama_decode() calls, excluding speculative decoding and multimodal decoding",
+            c.n_decode_total,
+        ),
         Value("n_tokens_max", "Largest observed sequence length (prompt + generation)", c.n_tokens_max),
         # no speculative decoding in this version: the names exist so that dashboards find them
-        Value("spec_decode_num_draft_tokens_total", "Speculative: draft tokens generated", 0),
-        Value("spec_decode_num_accepted_tokens_total", "Speculative: draft tokens accepted", 0),
-        Value("spec_decode_num_drafts_total", "Speculative: verification steps", 0),
+        Value("spec_decode_num_draft_tokens_total", "Speculative: Total draft tokens generated", 0),
+        Value(
+            "spec_decode_num_accepted_tokens_total", "Speculative: Total draft tokens accepted by the target model", 0
+        ),
+        Value("spec_decode_num_drafts_total", "Speculative: Total speculative decoding verification steps", 0),
     )
 
 
@@ -83,7 +89,7 @@ def _stock_gauges(c: Counters) -> tuple[Value, ...]:
         Value("requests_deferred", "Number of requests deferred", c.requests_deferred),
         Value(
             "n_busy_slots_per_decode",
-            "Average number of busy slots per decode call",
+            "Average number of busy slots per llama_decode() call",
             c.n_busy_slots_total / max(c.n_decode_total, 1),
         ),
     )

@@ -13,7 +13,7 @@ from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.snapshot import slot_snapshot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.messages import Cancelled, Failed, Finished
+from pyggml_server.messages import Cancelled, Failed, Finished, SlotSnapshot
 from pyggml_server.native.errors import error_object
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ def _release(state: EngineState, slot: Slot) -> None:
     job = slot.active_job
     was_away = slot.phase is SlotPhase.PREEMPTED
     slot.transfer.drop()
-    seen = slot_snapshot(slot, state.clock())
-    slot.last_seen = replace(seen, is_processing=False, state=SlotPhase.IDLE.value, is_preempted=False, parked_bytes=0)
+    slot.last_seen = _as_idle(slot_snapshot(slot, state.clock()))
     slot.state.move(SlotPhase.IDLE)
     if was_away:
         slot.tokens.clear()  # they were in the parked state only
@@ -80,6 +79,23 @@ def _release(state: EngineState, slot: Slot) -> None:
     slot.last_used_s = state.clock()
     _count_prediction(state, job)
     job.task.close()
+
+
+def _as_idle(seen: SlotSnapshot) -> SlotSnapshot:
+    """How `/slots` shows the job after its end: as in llama-server its parameters stay and its progress does not."""
+    return replace(
+        seen,
+        is_processing=False,
+        state=SlotPhase.IDLE.value,
+        is_preempted=False,
+        parked_bytes=0,
+        n_prompt_tokens_processed=0,
+        n_prompt_tokens_cache=0,
+        has_next_token=False,
+        has_new_line=False,
+        n_remain=-1,
+        n_decoded=0,
+    )
 
 
 def _count_prediction(state: EngineState, job: Job) -> None:

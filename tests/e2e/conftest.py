@@ -1,0 +1,76 @@
+"""The running servers that the end-to-end tests share, and their logs beside each failure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import ServerProcess, our_program, stock_program
+
+StartServer = Callable[..., contextlib.AbstractContextManager[ServerProcess]]
+
+
+def server_flags(model: Path) -> list[str]:
+    """Four slots over 512 cells. One thread, so that two servers and the tests do not fight for two cores."""
+    size = ["-c", "512", "-np", "4", "--kv-unified", "-fa", "on", "-t", "1"]
+    return ["-m", str(model), "--port", "0", *size, "--metrics", "--slots", "--no-warmup", "-fit", "off"]
+
+
+@contextlib.contextmanager
+def running(program: Path, flags: list[str], environment: Mapping[str, str] | None = None) -> Iterator[ServerProcess]:
+    """A started server that is ended after its use, and must end well."""
+    server = ServerProcess([program, *flags], environment).wait_until_ready()
+    try:
+        yield server
+    except BaseException:
+        server.kill()
+        raise
+    server.end()
+
+
+@pytest.fixture(scope="session")
+def ours(smollm2_path: Path) -> Iterator[ServerProcess]:
+    """pyggml-server, shared by every test that leaves it as it was."""
+    with running(our_program(), server_flags(smollm2_path)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def stock(smollm2_path: Path) -> Iterator[ServerProcess]:
+    """llama-server of the same tree with the same flags."""
+    with running(stock_program(), server_flags(smollm2_path)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def start_ours(smollm2_path: Path) -> StartServer:
+    """Starts one more pyggml-server: `with start_ours("--flag", VARIABLE="value") as server`."""
+
+    def start(*flags: str, **environment: str) -> contextlib.AbstractContextManager[ServerProcess]:
+        return running(our_program(), [*server_flags(smollm2_path), *flags], environment)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def start_stock(smollm2_path: Path) -> StartServer:
+    """Starts one more llama-server."""
+
+    def start(*flags: str, **environment: str) -> contextlib.AbstractContextManager[ServerProcess]:
+        return running(stock_program(), [*server_flags(smollm2_path), *flags], environment)
+
+    return start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the log of every server that a failed test used."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, ServerProcess):
+                report.sections.append((f"log of {name}", value.log()))
+    return report
