@@ -89,6 +89,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model", required=True, help="the GGUF file (scripts/demo names the default model)")
     parser.add_argument("--cells", type=int, default=1024, help="size of the KV pool (default: 1024)")
     parser.add_argument("--tokens", type=int, default=350, help="tokens that each chat generates (default: 350)")
+    parser.add_argument("server_flags", nargs="*", metavar="-- FLAGS", help="more flags for the server")
     return parser.parse_args()
 
 
@@ -115,7 +116,18 @@ def existing(program: Path, remedy: str) -> Path:
 def server(program: Path, options: argparse.Namespace) -> Iterator[str]:
     """Its URL, once it listens. Ends it afterwards."""
     size = ["-c", str(options.cells), "-np", "4", "--kv-unified"]
-    argv = [str(program), "-m", options.model, "--host", "127.0.0.1", "--port", "0", *size, "--metrics"]
+    argv = [
+        str(program),
+        "-m",
+        options.model,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        *size,
+        "--metrics",
+        *options.server_flags,
+    ]
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

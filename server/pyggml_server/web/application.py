@@ -13,15 +13,12 @@ from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web import unimplemented
 from pyggml_server.web.completions import CompletionRoute
-from pyggml_server.web.errors import error_response, json_response, refusal
+from pyggml_server.web.errors import early_refusal, error_response, refusal
 from pyggml_server.web.gate import Gate
 from pyggml_server.web.page import page
 from pyggml_server.web.service import Service
 from pyggml_server.web.status import StatusRoutes
 from pyggml_server.web.text import TextRoutes
-
-# its keys in the order of llama-server, which is another one here than in its other errors
-NOT_FOUND = b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}'
 
 
 def create_application(service: Service) -> ASGIApp:
@@ -108,7 +105,7 @@ async def _answer_nobody(_request: Request, _gone: Exception) -> Response:
 
 async def _answer_not_found(_request: Request, _error: Exception) -> Response:
     # llama-server knows no 405: a path with another method is a path that does not exist
-    return json_response(NOT_FOUND, 404)
+    return early_refusal("File Not Found", "not_found_error")
 
 
 async def _answer_broken(_request: Request, error: Exception) -> Response:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from starlette.responses import Response
 
-from pyggml_server.native.errors import RequestRefusedError, error_object
+from pyggml_server.native.errors import STATUS_BY_TYPE, RequestRefusedError, error_object
 
 JSON_TYPE = "application/json; charset=utf-8"
 
@@ -22,6 +24,13 @@ def error_response(status: int, error: bytes) -> Response:
 def refusal(message: str, kind: str) -> Response:
     """The response for an error of our own; `kind` is one of llama-server's."""
     return error_response(*error_object(message, kind))
+
+
+def early_refusal(message: str, kind: str) -> Response:
+    """A refusal before or instead of a route: there llama-server's HTTP layer writes the keys in another order."""
+    status = STATUS_BY_TYPE[kind]
+    error = {"message": message, "type": kind, "code": status}
+    return json_response(json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode(), status)
 
 
 def refused(message: str, kind: str) -> RequestRefusedError:

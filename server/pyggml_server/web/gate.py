@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pyggml_server.web.errors import refusal
+from pyggml_server.web.errors import early_refusal
 from pyggml_server.web.ports import WebSettings
 from pyggml_server.web.service import Service
 
@@ -51,10 +51,10 @@ class Gate:
             return preflight(settings)
         unavailable = self._service.unavailable
         if unavailable is not None and path not in PATHS_WHILE_LOADING:
-            return refusal(unavailable, "unavailable_error")
+            return early_refusal(unavailable, "unavailable_error")
         if path not in PUBLIC_PATHS and not has_valid_key(settings.api_keys, headers):
             log.warning("unauthorized: Invalid API Key")
-            return refusal("Invalid API Key", "authentication_error")
+            return early_refusal("Invalid API Key", "authentication_error")
         return None
 
 

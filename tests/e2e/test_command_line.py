@@ -1,0 +1,105 @@
+"""What is wrong with the command line ends both programs with the same exit code and the same message."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import PATIENCE_S, our_program, stock_program
+
+# time, level, and the function that speaks; functions of ours have names of their own
+LOG_PREFIX = re.compile(r"^[\d.]+ (?P<level>[A-Z]) (?P<speaker>(?:srv|cmn|slot) +\S+: )?")
+FLAG = re.compile(r"^(-\S+?,? .*?)(?:   |$)", re.MULTILINE)
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def outcome(program: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code, and what it printed."""
+    done = subprocess.run(
+        [program, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def complaints(printed: str) -> list[str]:
+    """The error lines of the log, without time and speaker, and every line that is not of the log."""
+    lines = []
+    for line in printed.splitlines():
+        prefix = LOG_PREFIX.match(line)
+        if prefix is None or prefix["level"] == "E":
+            lines.append(line[prefix.end() :] if prefix else line)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-such-flag"],
+        ["-c", "abc"],
+        ["-np", "x"],
+        ["--port"],
+        ["--ctx-size"],
+        ["--api-key-file", "no/such/file"],
+        ["--samplers"],
+        ["-m", "no/such/model.gguf", "--port", "0"],
+        ["-m", "pyproject.toml", "--port", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_ends_both_with_the_same_code_and_words(arguments: list[str]) -> None:
+    our_code, our_words = outcome(our_program(), *arguments)
+    stock_code, stock_words = outcome(stock_program(), *arguments)
+    assert (our_code, complaints(our_words)) == (stock_code, complaints(stock_words))
+    assert our_code == 1
+
+
+def test_a_busy_port_ends_both_with_the_same_code_and_words_and_ours_says_why(
+    smollm2_path: Path, busy_port: int
+) -> None:
+    arguments = ["-m", str(smollm2_path), "--port", str(busy_port)]
+    our_code, our_words = outcome(our_program(), *arguments)
+    stock_code, stock_words = outcome(stock_program(), *arguments)
+    assert our_code == stock_code == 1
+    bind_words, exit_words = complaints(stock_words)
+    assert complaints(our_words) == [f"{bind_words} (127.0.0.1:{busy_port}: Address already in use)", exit_words]
+
+
+def test_help_is_that_of_stock_after_our_own_flags() -> None:
+    our_code, our_help = outcome(our_program(), "--help")
+    stock_code, stock_help = outcome(stock_program(), "--help")
+    assert our_code == stock_code == 0
+    assert FLAG.findall(stock_help)
+    assert set(FLAG.findall(stock_help)) <= set(FLAG.findall(our_help))
+    assert our_help.endswith(stock_help)
+    assert "--preempt-ram" in our_help.removesuffix(stock_help)
+
+
+def test_the_version_is_that_of_stock() -> None:
+    assert outcome(our_program(), "--version") == outcome(stock_program(), "--version")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--preempt-ram", "-1"], ["--preempt-policy", "best"], ["--preempt-rotate", "x"]]
+)
+def test_a_mistake_in_a_flag_of_our_own_reads_like_one_in_a_flag_of_stock(arguments: list[str]) -> None:
+    code, words = outcome(our_program(), *arguments)
+    assert code == 1
+    assert words.startswith("error: ")
+    assert arguments[0] in words
+    assert words.endswith("to show complete usage, run with -h\n")
