@@ -39,6 +39,11 @@ class Running:
         parsed: dict[str, object] = json.loads(self.request.formatters[i].result(last.payload))
         return parsed
 
+    def error(self, i: int = 0) -> dict[str, object] | None:
+        """llama-server's error object of a task that failed, or None."""
+        last = self.last(i)
+        return json.loads(last.error) if isinstance(last, Failed) else None
+
     def text(self, i: int = 0) -> str:
         return str(self.result(i)["content"])
 
@@ -75,9 +80,9 @@ class EngineHarness:
         self.engine.stop()
         assert self.engine.join(TIMEOUT_S), "the engine did not end"
 
-    def start(self, kind: RequestKind = RequestKind.COMPLETION, **body: object) -> Running:
-        """Translate and submit a request; returns at once."""
-        request = self.translator.request(kind, json.dumps(body).encode())
+    def start(self, **body: object) -> Running:
+        """Translate and submit a completion; returns at once."""
+        request = self.translator.request(RequestKind.COMPLETION, json.dumps(body).encode())
         running = Running(request, [next(self._ids) for _ in request.tasks])
         with self._changed:
             for task_id in running.task_ids:
@@ -105,7 +110,7 @@ class EngineHarness:
 
     def run(self, **body: object) -> Running:
         """Submit one request and wait for its end."""
-        running = self.start(**body)  # type: ignore[arg-type]
+        running = self.start(**body)
         self.wait(running)
         return running
 
