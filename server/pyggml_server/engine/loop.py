@@ -128,7 +128,7 @@ class Engine:
 
     def _take_messages(self, state: EngineState, intake: Intake) -> bool:
         """Take what has arrived, waiting for something where nothing runs. False when it is time to end."""
-        must_wait = not state.is_busy()
+        must_wait = not state.is_busy() and not len(intake)  # the line moves up when the last slots have ended
         while True:
             try:
                 message = self._inbox.get(block=must_wait)
