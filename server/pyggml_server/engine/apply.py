@@ -15,6 +15,7 @@ from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.messages import Notice
 from pyggml_server.planner import plan as orders
+from pyggml_server.planner.view import RESIDENT_PHASES
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,9 @@ class Applier:
         except TransferRefusedError as error:
             slot.state.move(SlotPhase.PREEMPTED)
             state.pool.release_cells(slot)
-            log.warning("slot %d: restore refused, it waits on: %s", slot.id, error)
+            log.warning("slot %d: restore refused: %s", slot.id, error)
+            if not any(other.phase in RESIDENT_PHASES for other in state.slots):
+                endings.fail_for_room(state, slot)  # nobody will make room: it would be tried again for ever
             return
         slot.state.come_back()
         now_s = state.clock()

@@ -7,16 +7,19 @@ from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.planner.view import PARKABLE_PHASES, SlotView, View
 
-# Asking for the size of a state walks its cells. Below this share of the pool nobody is about to be parked.
+# Asking for the size of a state walks its cells. Below this share of the pool, with nobody waiting and no prompt that
+# may ask for much at once, nobody is about to be parked.
 _SIZES_FROM_SHARE = 0.75
+_MAY_NEED_SIZES = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.PREEMPTED})
 
 
 def observe(state: EngineState, refused_parks: frozenset[int] = frozenset()) -> View:
     """The pool and its slots at this moment."""
     n_cells_used = state.pool.n_cells_used()
-    is_near_full = n_cells_used >= _SIZES_FROM_SHARE * state.pool.n_cells
     with_sizes = (
-        is_near_full or state.policy.n_preempt_every > 0 or any(s.phase is SlotPhase.STARTED for s in state.slots)
+        n_cells_used >= _SIZES_FROM_SHARE * state.pool.n_cells
+        or state.policy.n_preempt_every > 0
+        or any(slot.phase in _MAY_NEED_SIZES for slot in state.slots)
     )
     return View(
         now_s=state.clock(),
@@ -77,6 +80,6 @@ def _prompt_left(slot: Slot) -> int:
 def _state_bytes(state: EngineState, slot: Slot, with_sizes: bool) -> int:
     if slot.transfer.state_bytes:
         return slot.transfer.state_bytes
-    if with_sizes and slot.phase in PARKABLE_PHASES:
+    if with_sizes and slot.phase in PARKABLE_PHASES and not slot.has_pending_shift:  # such a one is not parked
         return state.pool.state_bytes(slot)
     return 0
