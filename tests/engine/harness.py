@@ -80,6 +80,14 @@ class EngineHarness:
         self.engine.stop()
         assert self.engine.join(TIMEOUT_S), "the engine did not end"
 
+    def failure(self) -> str | None:
+        """Why the engine ended by itself, if it did."""
+        try:
+            said = self._ready.get_nowait()
+        except queue.Empty:
+            return None
+        return said if isinstance(said, str) else None
+
     def start(self, **body: object) -> Running:
         """Translate and submit a completion; returns at once."""
         request = self.translator.request(RequestKind.COMPLETION, json.dumps(body).encode())

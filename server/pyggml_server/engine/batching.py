@@ -1,7 +1,7 @@
 """What goes into the next decode: one token per generating slot, then prompt chunks up to n_batch. Engine thread.
 
-Building a batch starts prompts (their slot is cut to the kept prefix) but changes no token list: a slot's tokens grow
-when they are decoded.
+Building a batch starts prompts (their slot is cut to the kept prefix) but changes no token list and ends no prompt: a
+slot's tokens grow, and its phase follows them, when they are decoded. A batch that is given up leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyggml_server.engine import endings
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -54,25 +55,23 @@ def build_batch(state: EngineState, plan: Plan) -> list[Part]:
             break
         if slot.id in held or slot.phase not in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT):
             continue
-        part = _prompt_part(state, slot, min(n_left, limits.get(slot.id, n_left)))
+        if slot.phase is SlotPhase.STARTED and not _start_prompt(state, slot):
+            continue
+        part = _prompt_part(slot, min(n_left, limits.get(slot.id, n_left)))
         parts.append(part)
         n_left -= len(part.tokens)
     return parts
 
 
-def _prompt_part(state: EngineState, slot: Slot, n_max: int) -> Part:
+def _prompt_part(slot: Slot, n_max: int) -> Part:
     job = slot.active_job
-    if slot.phase is SlotPhase.STARTED:
-        _start_prompt(state, slot)
     n_done = len(slot.tokens)
     tokens = job.prompt[n_done : n_done + n_max]
-    is_last = n_done + len(tokens) == job.n_prompt
-    if is_last:
-        slot.state.move(SlotPhase.DONE_PROMPT)
-    return Part(slot, tokens, is_prompt=True, samples=is_last)
+    return Part(slot, tokens, is_prompt=True, samples=n_done + len(tokens) == job.n_prompt)
 
 
-def _start_prompt(state: EngineState, slot: Slot) -> None:
+def _start_prompt(state: EngineState, slot: Slot) -> bool:
+    """False when the job has ended instead, which nobody else in the batch shall notice."""
     job = slot.active_job
     job.n_kept = state.pool.cut(slot, job.n_kept)
     job.task.start(slot.id, slot.n_ctx, job.n_kept)
@@ -81,8 +80,21 @@ def _start_prompt(state: EngineState, slot: Slot) -> None:
     state.counters.tally.prompt_tokens_cached_total += job.n_kept
     if job.task.is_streamed:
         state.outbox.append(Began(job.task_id))
-        if job.task.returns_progress:
-            state.outbox.append(Token(job.task_id, job.task.progress_payload(job.n_kept)))
+    return report_progress(state, slot)
+
+
+def report_progress(state: EngineState, slot: Slot) -> bool:
+    """Tell a stream that wants to know how much of its prompt is in the cache. False when that ended the job."""
+    job = slot.active_job
+    if not (job.task.is_streamed and job.task.returns_progress):
+        return True
+    try:
+        payload = job.task.progress_payload(len(slot.tokens))
+    except Exception as error:
+        endings.fail(state, slot, f"got exception: {error}")
+        return False
+    state.outbox.append(Token(job.task_id, payload))
+    return True
 
 
 def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:

@@ -22,9 +22,13 @@ POOL_EXCEEDED = "Context size has been exceeded."
 
 
 def finish(state: EngineState, slot: Slot) -> None:
-    """The completion is done: hand out its end."""
+    """The completion is done: hand out its end. If that cannot be put together, this job alone fails."""
     job = slot.active_job
-    payload = job.task.final_payload(len(slot.tokens))
+    try:
+        payload = job.task.final_payload(len(slot.tokens))
+    except Exception as error:
+        fail(state, slot, f"got exception: {error}")
+        return
     _release(state, slot)
     state.counters.tally.requests_finished_total += 1
     state.outbox.append(Finished(job.task_id, payload))

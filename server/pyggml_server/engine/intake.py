@@ -67,15 +67,11 @@ class Intake:
 
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
-        waiting: deque[Job] = deque()
-        while self._line:
-            job = self._line.popleft()
+        for job in list(self._line):
             slot = self._choose(job)
-            if slot is None:
-                waiting.append(job)
-            else:
-                self._launch(slot, job)
-        self._line = waiting
+            if slot is not None:
+                self._line.remove(job)  # before anything can go wrong with it: the others keep their places
+                self._try_to_launch(slot, job)
 
     def _choose(self, job: Job) -> Slot | None:
         slots = self._state.slots
@@ -99,10 +95,19 @@ class Intake:
                 best, best_share = slot, share
         return best
 
-    def _launch(self, slot: Slot, job: Job) -> None:
+    def _try_to_launch(self, slot: Slot, job: Job) -> None:
+        """A job that cannot be launched fails, and nobody else with it."""
         slot.job = job
-        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, job.task.caches_prompt)
         slot.state.move(SlotPhase.STARTED)
+        try:
+            self._launch(slot, job)
+        except Exception as error:
+            log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
+            endings.fail(self._state, slot, f"got exception: {error}")
+            self._state.pool.clear(slot)
+
+    def _launch(self, slot: Slot, job: Job) -> None:
+        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, job.task.caches_prompt)
         log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
         if job.n_prompt == 0:
             job.task.start(slot.id, slot.n_ctx, 0)

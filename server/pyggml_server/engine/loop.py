@@ -37,7 +37,8 @@ class Engine:
     """Loads the model on its own thread and serves tasks until it is stopped.
 
     deliver    gets the messages of a pass, on the engine thread.
-    on_ready   gets the translator once the model is loaded; on_failed the reason if it could not be. Engine thread.
+    on_ready   gets the translator once the model is loaded; engine thread.
+    on_failed  gets the reason when the model could not be loaded, or when the thread ended by itself later on.
     """
 
     def __init__(
@@ -108,6 +109,9 @@ class Engine:
         self._on_ready(runtime.translator)
         try:
             self._serve(state, intake)
+        except Exception as error:
+            log.exception("the engine ends")
+            self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
         finally:
             runtime.close()
 
@@ -138,7 +142,7 @@ class Engine:
             if isinstance(message, Stop):
                 return False
             if isinstance(message, Submit):
-                intake.add(message.task_id, message.task)  # type: ignore[arg-type]
+                _take_task(state, intake, message)
             elif not intake.cancel(message.task_id):
                 _cancel_running(state, message.task_id)
 
@@ -158,6 +162,15 @@ class Engine:
             if isinstance(message, Submit):
                 message.task.close()
                 self._deliver([Cancelled(message.task_id)])
+
+
+def _take_task(state: EngineState, intake: Intake, message: Submit) -> None:
+    try:
+        intake.add(message.task_id, message.task)  # type: ignore[arg-type]
+    except Exception as error:
+        log.exception("task %d could not be taken in", message.task_id)
+        endings.fail_unplaced(state, message.task_id, f"got exception: {error}", "server_error")
+        message.task.close()
 
 
 def _run_pass(state: EngineState, intake: Intake, applier: Applier) -> None:

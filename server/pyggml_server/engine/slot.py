@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyggml_server.native.task import Task
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """A task from the moment it gets its slot until it ends. Times in the engine's clock (seconds)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from pyggml_server.engine import endings
-from pyggml_server.engine.batching import Part, Slice, cut_batch
+from pyggml_server.engine.batching import Part, Slice, cut_batch, report_progress
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -71,11 +71,12 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
     if part.is_prompt:
         job.n_prompt_processed += len(part.tokens)
-        if job.task.is_streamed and job.task.returns_progress:
-            state.outbox.append(Token(job.task_id, job.task.progress_payload(len(slot.tokens))))
+        if not report_progress(state, slot):
+            return
     if not part.samples:
         return
-    if slot.phase is SlotPhase.DONE_PROMPT:
+    if part.is_prompt:
+        slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)
     if sample.error is not None or sample.token is None:
         endings.fail(state, slot, f"got exception: {sample.error}")
@@ -116,9 +117,6 @@ def _end_for_room(state: EngineState, piece: Slice) -> None:
         _end_all(state, endings.POOL_EXCEEDED)
         return
     endings.fail_for_room(state, piece.parts[0].slot)
-    for slot in state.slots:
-        if slot.phase is SlotPhase.DONE_PROMPT:  # its last chunk was not decoded
-            endings.fail_for_room(state, slot)
 
 
 def _end_all(state: EngineState, message: str) -> None:
