@@ -1,0 +1,80 @@
+"""What must hold between two passes of an engine: slots, pool, host memory and counters tell the same story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyggml_server.engine.intake import Intake
+from pyggml_server.engine.loop import Engine
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+
+_BETWEEN_PASSES = frozenset(
+    {
+        SlotPhase.IDLE,
+        SlotPhase.STARTED,
+        SlotPhase.PROCESSING_PROMPT,
+        SlotPhase.GENERATING,
+        SlotPhase.PREEMPTED,
+    }
+)
+
+
+def broken_invariants(state: EngineState, intake: Intake) -> list[str]:
+    """What does not hold, in words; for models with a plain cache and synchronous copies."""
+    broken = [text for slot in state.slots for text in _of_slot(state, slot)]
+    n_held = sum(len(slot.tokens) for slot in state.slots if slot.phase is not SlotPhase.PREEMPTED)
+    if state.pool.n_cells_used() != n_held:
+        broken.append(f"the pool has {state.pool.n_cells_used()} cells in use, the slots hold {n_held}")
+    if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
+        broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
+    tally = state.counters.tally
+    n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total
+    n_known = n_ended + len(intake) + sum(1 for _ in state.busy())
+    if n_known != state.n_requests:
+        broken.append(f"{state.n_requests} requests came, {n_known} have ended, run or wait")
+    return broken
+
+
+def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
+    name = f"slot {slot.id} ({slot.phase.name})"
+    is_parked = slot.phase is SlotPhase.PREEMPTED
+    last = state.runtime.context.seq_pos_max(slot.id)
+    n_in_pool = 0 if last is None else last + 1
+    n_expected = 0 if is_parked else len(slot.tokens)
+    if n_in_pool != n_expected:
+        yield f"{name}: the pool has {n_in_pool} positions, its token list says {n_expected}"
+    if slot.phase not in _BETWEEN_PASSES:
+        yield f"{name} is between two passes"
+    if (slot.job is None) != slot.is_idle:
+        yield f"{name}: job {slot.job is not None}"
+    if is_parked != (slot.transfer.state_bytes > 0):
+        yield f"{name} holds {slot.transfer.state_bytes} bytes of state"
+    if len(slot.tokens) > slot.n_ctx:
+        yield f"{name} has {len(slot.tokens)} tokens, its context is {slot.n_ctx}"
+    if slot.phase is SlotPhase.PROCESSING_PROMPT:
+        prompt = slot.active_job.prompt
+        if len(slot.tokens) >= len(prompt) or slot.tokens != prompt[: len(slot.tokens)]:
+            yield f"{name}: its {len(slot.tokens)} tokens are not the beginning of its prompt of {len(prompt)}"
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Check every engine after each of its passes; fail at the end if anything did not hold or a pass failed."""
+    broken: list[str] = []
+    publish = Engine._publish
+
+    def check_and_publish(engine: Engine, state: EngineState, intake: Intake) -> None:
+        if not broken:
+            broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, intake))
+        publish(engine, state, intake)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_publish", check_and_publish)
+        yield
+    failed = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert not broken, broken
+    assert not failed, failed
