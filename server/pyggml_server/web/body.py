@@ -1,25 +1,28 @@
 """Reading a request's body, within llama-server's limit of size and a limit of our own on nesting.
 
-llama.cpp walks JSON by recursion (schemas, message content): a body nested deeply enough overflows the stack, which
-would end the whole server with everybody's requests.
+llama.cpp walks JSON (schemas, message content) and grammars by recursion: a body nested deeply enough overflows the stack,
+which would end the whole server with everybody's requests.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
+import anyio.to_thread
 from starlette.requests import Request
 
 from pyggml_server.native.errors import RequestRefusedError, error_object
 
 MAX_BODY_BYTES = 100 * 1024 * 1024
 MAX_NESTING = 500
+MAX_GRAMMAR_RULES = 10_000  # each may be reached through the one before it
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises RequestRefusedError (413 above 100 MiB, 400 when its JSON is nested too deeply),
+    """The whole body. Raises RequestRefusedError (413 above 100 MiB, 400 when llama.cpp would recurse too deeply),
     ClientDisconnect when the client leaves."""
     body = bytearray()
     async for chunk in request.stream():
@@ -28,10 +31,37 @@ async def read_body(request: Request) -> bytes:
             message = f"the request body is larger than {MAX_BODY_BYTES} bytes"
             error = {"code": 413, "message": message, "type": "invalid_request_error"}
             raise RequestRefusedError(413, json.dumps(error).encode())
-    if is_too_deep(body):
-        message = f"the request body is nested more than {MAX_NESTING} levels deep"
-        raise RequestRefusedError(*error_object(message, "invalid_request_error"))
+    await anyio.to_thread.run_sync(check_recursion, body)
     return bytes(body)
+
+
+def check_recursion(body: bytes | bytearray) -> None:
+    """Raises RequestRefusedError for a body that is nested too deeply, or whose grammar is. Scans it all: not for the
+    event loop."""
+    if is_too_deep(body):
+        raise _refused(f"the request body is nested more than {MAX_NESTING} levels deep")
+    if len(body) > MAX_NESTING and (b"grammar" in body or b"\\u" in body):
+        try:
+            json.loads(body, object_pairs_hook=_check_grammars, parse_int=float)
+        except ValueError:
+            return  # llama.cpp's parser will say what is wrong with it
+
+
+def _check_grammars(pairs: list[tuple[str, Any]]) -> None:
+    for key, value in pairs:
+        if key != "grammar" or not isinstance(value, str):
+            continue
+        if value.count("::=") > MAX_GRAMMAR_RULES:
+            raise _refused(f"the grammar has more than {MAX_GRAMMAR_RULES} rules")
+        depth = 0
+        for bracket in re.findall(r"[()]", value):
+            depth = depth + 1 if bracket == "(" else max(0, depth - 1)
+            if depth > MAX_NESTING:
+                raise _refused(f"the grammar is nested more than {MAX_NESTING} levels deep")
+
+
+def _refused(message: str) -> RequestRefusedError:
+    return RequestRefusedError(*error_object(message, "invalid_request_error"))
 
 
 def is_too_deep(body: bytes | bytearray) -> bool:
