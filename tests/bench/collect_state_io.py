@@ -1,0 +1,50 @@
+"""Joins the outputs of state_io_bench to one result: `python collect_state_io.py FOLDER OUT.json`, and prints a table."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LEVELS = ("base", "merged", "gathered")
+LAYOUTS = ("comb", "broken", "one_run")
+
+
+def device() -> str:
+    """The GPU and its driver as nvidia-smi names them."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """The results of all levels, what they ran on, and whether their bytes agree."""
+    levels = {level: json.loads((folder / f"state-io-{level}.json").read_text()) for level in LEVELS}
+    hashes = {layout: {levels[level][layout]["hash"] for level in LEVELS} for layout in LAYOUTS}
+    return {
+        "device": device(),
+        "model": "Qwen3-4B's shape, random weights, f16 KV (tests/bench/qwen3_4b_shape.py)",
+        "command": "scripts/gpu run",
+        "date": datetime.date.today().isoformat(),
+        "same_bytes": all(len(values) == 1 for values in hashes.values()),
+        "levels": levels,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Medians in milliseconds, a line per level and layout."""
+    lines = [f"{'level':10} {'layout':8} {'save ms':>9} {'restore ms':>11}"]
+    for level, layouts in result["levels"].items():
+        for layout in LAYOUTS:
+            row = layouts[layout]
+            lines.append(f"{level:10} {layout:8} {row['save_median_ms']:9.2f} {row['restore_median_ms']:11.2f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    joined = collect(Path(sys.argv[1]))
+    Path(sys.argv[2]).write_text(json.dumps(joined, indent=1) + "\n")
+    print(table(joined))
+    print("bytes of all levels are equal:", joined["same_bytes"])
