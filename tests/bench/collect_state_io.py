@@ -1,4 +1,4 @@
-"""Joins the outputs of state_io_bench to one result: `python collect_state_io.py FOLDER OUT.json`, and prints a table."""
+"""Joins the outputs of state_io_bench to one result and a table: `python collect_state_io.py FOLDER OUT.json`."""
 
 from __future__ import annotations
 

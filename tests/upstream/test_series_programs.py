@@ -16,7 +16,9 @@ from build_support.check import new_tests
 from build_support.layout import of_this_clone
 from build_support.tools import require_compiler
 
-INCLUDES = ("include", "src", "common", "ggml/include", "vendor")
+INCLUDES = ("include", "src", "common", "ggml/include", "ggml/src", "vendor")
+# those that need no model; test-memory-n-cells has a test of its own
+WITHOUT_MODEL = ("test-backend-buffer-2d", "test-backend-event-query", "test-io-batch", "test-io-gather")
 LIBRARIES = ("llama-common", "llama", "ggml", "ggml-base")
 
 Compile = Callable[[str], Path]
@@ -52,7 +54,19 @@ def dummy_models(compiled: Compile, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_every_program_that_the_series_adds_is_run_here() -> None:
-    assert new_tests(of_this_clone().tree) == ["test-memory-n-cells"]
+    assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, "test-memory-n-cells"])
+
+
+@pytest.mark.parametrize("name", WITHOUT_MODEL)
+def test_a_program_that_needs_no_model_ends_well(compiled: Compile, name: str) -> None:
+    done = subprocess.run([compiled(name)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+
+
+def test_a_fragmented_restore_leaves_its_neighbours_untouched(compiled: Compile, smollm2_path: Path) -> None:
+    command = [compiled("test-state-restore-fragmented"), "-m", smollm2_path, "-t", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
 
 def test_cells_are_counted_right_in_every_kind_of_memory(compiled: Compile, dummy_models: Path) -> None:

@@ -1,7 +1,7 @@
 """Reading a request's body, within llama-server's limit of size and a limit of our own on nesting.
 
-llama.cpp walks JSON (schemas, message content) and grammars by recursion: a body nested deeply enough overflows the stack,
-which would end the whole server with everybody's requests.
+llama.cpp walks JSON (schemas, message content) and grammars by recursion: a body nested deeply enough overflows the
+stack, which would end the whole server with everybody's requests.
 """
 
 from __future__ import annotations
