@@ -64,7 +64,7 @@ def test_a_program_that_needs_no_model_ends_well(compiled: Compile, name: str) -
 
 
 def test_a_fragmented_restore_leaves_its_neighbours_untouched(compiled: Compile, smollm2_path: Path) -> None:
-    command = [compiled("test-state-restore-fragmented"), "-m", smollm2_path, "-t", "1"]
+    command = [str(compiled("test-state-restore-fragmented")), "-m", str(smollm2_path), "-t", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
