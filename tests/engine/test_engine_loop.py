@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import intake, loop
+from pyggml_server.engine import intake, loop, snapshot
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Job
 from pyggml_server.engine.step import STATUS_NO_ROOM
@@ -150,3 +150,21 @@ def test_an_engine_that_ends_by_itself_says_so(smollm2_path: Path, monkeypatch: 
         harness.start(prompt="One", n_predict=1)
         assert harness.engine.join(TIMEOUT_S)
     assert harness.failure() == "the engine ended: division by zero"
+
+
+def test_a_slot_says_whether_its_text_has_a_new_line_while_it_runs(
+    one_slot: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    take_snapshot = snapshot.take_snapshot
+
+    def watch(*arguments: object) -> object:
+        taken = take_snapshot(*arguments)  # type: ignore[arg-type]
+        seen.extend(slot.has_new_line for slot in taken.slots if slot.is_processing)
+        return taken
+
+    monkeypatch.setattr(loop, "take_snapshot", watch)
+    body = {"prompt": "A", "n_predict": 6, "ignore_eos": True}
+    one_slot.run(**body, grammar='root ::= "a" "\\n" "b" "c" "d" "e"')
+    assert seen[0] is False
+    assert seen[-1] is True

@@ -29,7 +29,6 @@ class Job:
     n_decoded: int = 0
     sampled: int = -1  # the token to decode next
     has_next_token: bool = True
-    has_new_line: bool = False
     last_token_at_s: float | None = None
     n_tokens_since_park: int = 0
     n_parks: int = 0

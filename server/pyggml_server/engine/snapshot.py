@@ -44,7 +44,7 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         n_prompt_tokens_processed=job.n_prompt_processed,
         n_prompt_tokens_cache=job.n_kept,
         has_next_token=job.has_next_token,
-        has_new_line=job.has_new_line,
+        has_new_line=job.task.stats().has_new_line,
         n_remain=-1 if job.task.n_predict == -1 else job.task.n_predict - job.n_decoded,
         n_decoded=job.n_decoded,
         state=slot.phase.value,
