@@ -49,10 +49,21 @@ def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: st
     state.outbox.append(Failed(task_id, status, error))
 
 
+def fail_and_clear(state: EngineState, slot: Slot, message: str) -> None:
+    """End this job with an error, and drop its cells: they are in the way, or nobody knows what they hold."""
+    fail(state, slot, message)
+    state.pool.clear(slot)
+
+
 def fail_for_room(state: EngineState, slot: Slot) -> None:
     """The context error: the pool cannot hold this request. Its cells go too."""
-    fail(state, slot, POOL_EXCEEDED)
-    state.pool.clear(slot)
+    fail_and_clear(state, slot, POOL_EXCEEDED)
+
+
+def fail_all(state: EngineState, message: str) -> None:
+    """End every job that has a slot with an error, and drop their cells."""
+    for slot in list(state.busy()):
+        fail_and_clear(state, slot, message)
 
 
 def cancel(state: EngineState, slot: Slot) -> None:

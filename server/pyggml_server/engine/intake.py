@@ -103,8 +103,7 @@ class Intake:
             self._launch(slot, job)
         except Exception as error:
             log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
-            endings.fail(self._state, slot, f"got exception: {error}")
-            self._state.pool.clear(slot)
+            endings.fail_and_clear(self._state, slot, f"got exception: {error}")
 
     def _launch(self, slot: Slot, job: Job) -> None:
         job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, job.task.caches_prompt)

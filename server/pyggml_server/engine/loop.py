@@ -27,7 +27,6 @@ from pyggml_server.planner.plan import Plan
 
 if TYPE_CHECKING:
     from pyggml_server.native.command_line import CommandLine
-    from pyggml_server.native.task import Task
     from pyggml_server.native.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class Engine:
                 _run_pass(state, intake, applier)
             except Exception as error:
                 log.exception("a pass failed")
-                _abort(state, str(error))
+                endings.fail_all(state, str(error))
             self._publish(state, intake)
         intake.cancel_all()
         for slot in list(state.busy()):
@@ -202,15 +201,3 @@ def _cancel_running(state: EngineState, task_id: int) -> None:
         if slot.active_job.task_id == task_id:
             endings.cancel(state, slot)
             return
-
-
-def _abort(state: EngineState, reason: str) -> None:
-    for slot in list(state.busy()):
-        endings.fail(state, slot, reason)
-        state.pool.clear(slot)
-
-
-if TYPE_CHECKING:
-
-    def _task_is_submittable(task: Task) -> Submit:
-        return Submit(0, task)

@@ -32,7 +32,7 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
             n_done += len(piece.arrays.token)
             n_width = state.runtime.n_batch
         elif status != STATUS_NO_ROOM:
-            _end_all(state, _ERRORS.get(status, "Compute error."))
+            endings.fail_all(state, _ERRORS.get(status, "Compute error."))
             return
         elif not _drop_idle_prompt(state):
             n_width //= 2
@@ -114,12 +114,6 @@ def _end_for_room(state: EngineState, piece: Slice) -> None:
     """One token does not fit. With the planner on, only the request that it belongs to ends; without it, all of them,
     as in llama-server."""
     if not state.policy.is_enabled:
-        _end_all(state, endings.POOL_EXCEEDED)
+        endings.fail_all(state, endings.POOL_EXCEEDED)
         return
     endings.fail_for_room(state, piece.parts[0].slot)
-
-
-def _end_all(state: EngineState, message: str) -> None:
-    for slot in list(state.busy()):
-        endings.fail(state, slot, message)
-        state.pool.clear(slot)
