@@ -47,8 +47,7 @@ def counts(native_tests: NativeTests, smollm2_path: Path) -> Counts:
 @pytest.mark.parametrize("direction", ["n_save", "n_restore"])
 def test_the_transfers_are_one_per_tensor(counts: Counts, layout: str, copy_2d: int, direction: str) -> None:
     n_transfers = counts.of(layout, copy_2d=copy_2d)[direction]
-    merged = layout == "blocks" or (layout == "comb" and copy_2d)
-    assert n_transfers == N_TENSORS + (0 if merged else N_INDEX_LISTS)
+    assert n_transfers == N_TENSORS + (0 if layout == "blocks" else N_INDEX_LISTS)
 
 
 @pytest.mark.parametrize("copy_2d", [1, 0])
@@ -56,6 +55,12 @@ def test_the_transfers_are_one_per_tensor(counts: Counts, layout: str, copy_2d: 
 def test_neither_the_state_nor_a_neighbour_changes(counts: Counts, layout: str, copy_2d: int) -> None:
     assert counts.of(layout, copy_2d=copy_2d)["unchanged"]
     assert counts.of(layout, copy_2d=copy_2d)["state"] == counts.of(layout, copy_2d=1 - copy_2d)["state"]
+
+
+def test_without_device_memory_regular_rows_still_make_one_transfer_per_tensor(counts: Counts) -> None:
+    exhausted = counts.of("comb", "exhausted")
+    assert (exhausted["n_save"], exhausted["n_restore"]) == (N_TENSORS, N_TENSORS)
+    assert exhausted["unchanged"]
 
 
 def test_without_device_memory_the_rows_are_copied_one_by_one(counts: Counts) -> None:
