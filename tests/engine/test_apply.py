@@ -2,96 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 from pyggml_server.engine.apply import Applier
-from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.messages import Failed, Notice
-from pyggml_server.native.task import Task, TaskStats
 from pyggml_server.planner.plan import Park, Plan, Reason, Restore
-from pyggml_server.planner.policy import Policy
 
-
-class FakeTask:
-    """A task of which only its end matters."""
-
-    params_json = b"{}"
-    n_predict = -1
-
-    def stats(self) -> TaskStats:
-        return TaskStats(0, 0, 0, 0, 0, 0, has_next_token=True, has_new_line=False)
-
-    def add_pause(self, pause_us: int) -> None:
-        assert pause_us >= 0
-
-    def close(self) -> None:
-        return None
-
-
-class FakeTransfer:
-    """Copies nothing; refuses what it is told to."""
-
-    frees_on_landing = False
-
-    def __init__(self) -> None:
-        self.buffer_bytes = 0
-        self.refuses = False
-
-    @property
-    def state_bytes(self) -> int:
-        return self.buffer_bytes
-
-    def save(self, seq_id: int) -> None:
-        if self.refuses:
-            raise TransferRefusedError(f"no memory for {seq_id}")
-        self.buffer_bytes = 100
-
-    def restore(self, seq_id: int) -> None:
-        if self.refuses:
-            raise TransferRefusedError(f"no cells for {seq_id}")
-        self.buffer_bytes = 0
-
-    def is_done(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        return None
-
-    def drop(self) -> None:
-        self.buffer_bytes = 0
-
-
-class FakePool:
-    """Cells as the slots' token lists have them."""
-
-    n_cells = 64
-
-    def release_cells(self, slot: Slot) -> None:
-        assert slot.id >= 0
-
-    def clear(self, slot: Slot) -> None:
-        slot.tokens.clear()
+from tests.engine.fakes import FakeTransfer, generating_state, held
 
 
 @pytest.fixture
 def state() -> EngineState:
-    """Two generating slots."""
-    slots = []
-    for slot_id in range(2):
-        slot = Slot(slot_id, 64, FakeTransfer(), tokens=[1, 2, 3])
-        slot.job = Job(slot_id + 10, cast(Task, FakeTask()), order=slot_id, prompt=[1, 2])
-        for phase in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.DONE_PROMPT, SlotPhase.GENERATING):
-            slot.state.move(phase)
-        slots.append(slot)
-    return EngineState(cast(Any, None), cast(Any, FakePool()), slots, Policy(), ram_limit_bytes=1000)
+    """Two generating slots whose copies land at once."""
+    return generating_state([FakeTransfer(), FakeTransfer()])
 
 
 def refuse(state: EngineState, slot_id: int, refuses: bool = True) -> None:
-    cast(FakeTransfer, state.slot(slot_id).transfer).refuses = refuses
+    held(state, slot_id).refuses = refuses
 
 
 def carry_out(state: EngineState, *actions: Park | Restore) -> int | None:

@@ -22,7 +22,7 @@ PROMPTS = [
 
 
 def server_argv(model: Path, n_ctx: int = 1024, n_slots: int = 4) -> list[str]:
-    return ["-m", str(model), "-c", str(n_ctx), "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "2"]
+    return ["-m", str(model), "-c", str(n_ctx), "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "1"]
 
 
 def greedy(prompt: str, n_predict: int) -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""Carries a Plan out: the only place where preemption has effects, is logged and is counted. Engine thread.
+"""Carries a Plan out: with `landings`, the only place where preemption has effects, is logged and is counted.
 
-Every line and every count comes from here, once per action, with the action's reason.
+Here copies are issued, there they land. Each action is logged and counted once, with its reason. Engine thread.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from functools import singledispatchmethod
 
-from pyggml_server.engine import endings
+from pyggml_server.engine import endings, landings
+from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -54,7 +55,7 @@ class Applier:
 
     @_do.register
     def _(self, action: orders.WaitForPark) -> bool:
-        self._state.slot(action.slot_id).transfer.wait()
+        landings.wait_for(self._state, self._state.slot(action.slot_id))
         return True
 
     @_do.register
@@ -99,7 +100,6 @@ class Applier:
 
     def _park(self, slot: Slot, reason: orders.Reason) -> bool:
         state = self._state
-        tally = state.counters.tally
         job = slot.active_job
         started_s = state.clock()
         slot.state.move(SlotPhase.PREEMPTING)
@@ -107,30 +107,26 @@ class Applier:
             slot.transfer.save(slot.id)
         except TransferRefusedError as error:
             slot.state.come_back()
-            tally.preempt_refusals_total += 1
+            state.counters.tally.preempt_refusals_total += 1
             log.warning("slot %d: park refused: %s", slot.id, error)
             return False
-        state.pool.release_cells(slot)
-        slot.state.move(SlotPhase.PREEMPTED)
-        slot.parked_at_s = state.clock()
+        slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)
+        if not slot.copy.frees_on_landing:
+            state.pool.release_cells(slot)
+        slot.parked_at_s = started_s
         state.n_parks += 1
         slot.park_order = state.n_parks
         slot.is_rotation_refusal_known = False
         job.n_tokens_since_park = 0
         job.n_parks += 1
         job.last_token_at_s = None
-        took_s = slot.parked_at_s - started_s
-        tally.preemptions_total += 1
-        tally.parked_bytes_total += slot.transfer.state_bytes
-        tally.park_seconds_total += took_s
+        state.counters.tally.preemptions_total += 1
         state.outbox.append(Notice(job.task_id, "preempted"))
-        _log_copy("parked", slot, slot.transfer.state_bytes, took_s, reason)
+        landings.land_if_done(state, slot)
         return True
 
     def _restore(self, slot: Slot, reason: orders.Reason) -> None:
         state = self._state
-        tally = state.counters.tally
-        job = slot.active_job
         n_bytes = slot.transfer.state_bytes
         started_s = state.clock()
         slot.state.move(SlotPhase.RESTORING)
@@ -143,31 +139,11 @@ class Applier:
             if not any(other.phase in RESIDENT_PHASES for other in state.slots):
                 endings.fail_for_room(state, slot)  # nobody will make room: it would be tried again for ever
             return
-        slot.state.come_back()
-        now_s = state.clock()
-        waited_s = now_s - slot.parked_at_s
-        job.parked_s += waited_s
-        job.task.add_pause(int(waited_s * 1e6))
-        slot.resident_since_s = now_s
+        slot.copy = _issued(state, slot, reason, started_s, n_bytes)
         slot.parked_for_request = None
-        slot.has_run_since_restore = False
-        tally.restores_total += 1
-        tally.restored_bytes_total += n_bytes
-        tally.restore_seconds_total += now_s - started_s
-        state.outbox.append(Notice(job.task_id, "resumed"))
-        _log_copy("restored", slot, n_bytes, now_s - started_s, reason)
+        landings.land_if_done(state, slot)
 
 
-def _log_copy(what: str, slot: Slot, n_bytes: int, took_s: float, reason: orders.Reason) -> None:
-    gb_s = n_bytes / took_s / 1e9 if took_s > 0 else 0.0
-    log.info(
-        "slot %d: %s task %d (%s): %d cells, %.2f MiB in %.2f ms, %.2f GB/s",
-        slot.id,
-        what,
-        slot.active_job.task_id,
-        reason.value,
-        len(slot.tokens),
-        n_bytes / 1024**2,
-        took_s * 1e3,
-        gb_s,
-    )
+def _issued(state: EngineState, slot: Slot, reason: orders.Reason, started_s: float, n_bytes: int) -> CopyInFlight:
+    frees_on_landing = slot.transfer.frees_on_landing
+    return CopyInFlight(reason, len(slot.tokens), n_bytes, started_s, state.clock(), frees_on_landing)

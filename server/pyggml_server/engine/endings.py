@@ -79,13 +79,20 @@ def cancel_unplaced(state: EngineState, task_id: int) -> None:
     state.outbox.append(Cancelled(task_id))
 
 
+def close_transfers(state: EngineState) -> None:
+    """Wait for every copy and give up every transfer: before the context is freed. Nothing of it is inherited."""
+    for slot in state.slots:
+        slot.transfer.close()
+
+
 def _release(state: EngineState, slot: Slot) -> None:
     job = slot.active_job
-    was_away = slot.phase is SlotPhase.PREEMPTED
-    slot.transfer.drop()
+    holds_cells = slot.holds_cells
+    slot.transfer.drop()  # waits for its copy
+    slot.copy = None
     slot.last_seen = _as_idle(slot_snapshot(slot, state.clock()))
     slot.state.move(SlotPhase.IDLE)
-    if was_away:
+    if not holds_cells:
         slot.tokens.clear()  # they were in the parked state only
     slot.job = None
     slot.parked_for_request = None

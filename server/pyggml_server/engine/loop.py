@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine import endings
+from pyggml_server.engine import endings, landings
 from pyggml_server.engine.apply import Applier
 from pyggml_server.engine.batching import build_batch
 from pyggml_server.engine.intake import Intake
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pyggml_server.native.translator import Translator
 
 log = logging.getLogger(__name__)
+
+# While nothing but copies is under way: how long a pass waits for a message before it asks again whether one landed.
+_POLL_S = 0.0005
 
 
 class Engine:
@@ -112,13 +115,15 @@ class Engine:
             log.exception("the engine ends")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
         finally:
+            endings.close_transfers(state)
             runtime.close()
 
     def _serve(self, state: EngineState, intake: Intake) -> None:
         applier = Applier(state)
-        while self._take_messages(state, intake):
+        has_decoded = True
+        while self._take_messages(_patience_s(state, intake, has_decoded), state, intake):
             try:
-                _run_pass(state, intake, applier)
+                has_decoded = _run_pass(state, intake, applier)
             except Exception as error:
                 log.exception("a pass failed")
                 endings.fail_all(state, str(error))
@@ -129,15 +134,14 @@ class Engine:
         self._publish(state, intake)
         self._refuse_late_tasks()
 
-    def _take_messages(self, state: EngineState, intake: Intake) -> bool:
-        """Take what has arrived, waiting for something where nothing runs. False when it is time to end."""
-        must_wait = not state.is_busy() and not len(intake)  # the line moves up when the last slots have ended
+    def _take_messages(self, patience_s: float | None, state: EngineState, intake: Intake) -> bool:
+        """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end."""
         while True:
             try:
-                message = self._inbox.get(block=must_wait)
+                message = self._inbox.get(block=patience_s != 0, timeout=patience_s)
             except queue.Empty:
                 return True
-            must_wait = False
+            patience_s = 0
             if isinstance(message, Stop):
                 return False
             if isinstance(message, Submit):
@@ -172,16 +176,28 @@ def _take_task(state: EngineState, intake: Intake, message: Submit) -> None:
         message.task.close()
 
 
-def _run_pass(state: EngineState, intake: Intake, applier: Applier) -> None:
+def _patience_s(state: EngineState, intake: Intake, has_decoded: bool) -> float | None:
+    """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
+    if not state.is_busy() and not len(intake):  # the line moves up when the last slots have ended
+        return None
+    return _POLL_S if landings.are_in_flight(state) and not has_decoded else 0
+
+
+def _run_pass(state: EngineState, intake: Intake, applier: Applier) -> bool:
+    """Whether anything was decoded."""
     state.n_passes += 1
+    landings.poll(state)
     intake.place()
     if not state.is_busy():
-        return
+        return False
     shift_full_slots(state)
     plan = _plan_pass(state, applier)
+    landings.wait_before_shift(state)
     parts = build_batch(state, plan)
+    landings.wait_before_shift(state)  # building a batch may find one
     if parts:
         run_batch(state, parts)
+    return bool(parts)
 
 
 def _plan_pass(state: EngineState, applier: Applier) -> Plan:

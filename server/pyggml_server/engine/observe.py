@@ -40,12 +40,11 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
     if job is None:
         return SlotView(slot.id, phase, n_cells=n_tokens, n_cells_owned=n_tokens, last_used_s=slot.last_used_s)
     n_prompt_left = _prompt_left(slot)
-    holds_cells = phase is not SlotPhase.PREEMPTED
     return SlotView(
         slot_id=slot.id,
         phase=phase,
         n_cells=n_tokens,
-        n_cells_owned=n_tokens if holds_cells else 0,
+        n_cells_owned=n_tokens if slot.holds_cells else 0,
         n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1,
         n_prompt_left=n_prompt_left,
         n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
@@ -58,7 +57,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         n_tokens_since_park=job.n_tokens_since_park,
         has_run_since_restore=slot.has_run_since_restore,
         has_pending_shift=slot.has_pending_shift,
-        has_transfer_in_flight=not slot.transfer.is_done(),
+        has_transfer_in_flight=slot.copy is not None,
         frees_on_landing=slot.transfer.frees_on_landing,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,

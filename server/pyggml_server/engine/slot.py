@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
 from pyggml_server.messages import SlotSnapshot
@@ -44,6 +45,7 @@ class Slot:
     """A sequence id of the context and what is done with it.
 
     tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    copy    the park or restore that has not landed yet; set while PREEMPTING or RESTORING, and only then.
     """
 
     id: int
@@ -52,6 +54,7 @@ class Slot:
     state: SlotState = field(init=False)
     tokens: list[int] = field(default_factory=list)
     job: Job | None = None
+    copy: CopyInFlight | None = None
     last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
     last_used_s: float = 0.0
     last_decoded_pass: int = 0
@@ -73,6 +76,13 @@ class Slot:
     @property
     def is_idle(self) -> bool:
         return self.state.phase is SlotPhase.IDLE
+
+    @property
+    def holds_cells(self) -> bool:
+        """Whether `tokens` are in the pool: not once a park has given its cells back."""
+        if self.phase is SlotPhase.PREEMPTING and self.copy is not None:
+            return self.copy.frees_on_landing
+        return self.phase is not SlotPhase.PREEMPTED
 
     @property
     def active_job(self) -> Job:

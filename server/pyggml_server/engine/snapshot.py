@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import SlotSnapshot, Snapshot
 
@@ -18,7 +17,7 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         requests_processing=sum(1 for _ in state.busy()),
         requests_deferred=n_deferred,
         preempt_ram_bytes=held_bytes,
-        pinned_pool_bytes=0,
+        pinned_pool_bytes=sum(slot.transfer.pinned_bytes for slot in state.slots),
         preempt_ram_limit_bytes=state.ram_limit_bytes if state.policy.is_enabled else 0,
         kv_cells=state.pool.n_cells,
         kv_cells_used=state.pool.n_cells_used(),
@@ -32,8 +31,7 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
     if job is None:
         last = slot.last_seen or SlotSnapshot(slot.id, slot.n_ctx, False)
         return replace(last, n_prompt_tokens=len(slot.tokens), n_cells=len(slot.tokens))
-    is_parked = slot.phase is SlotPhase.PREEMPTED
-    parked_s = job.parked_s + (now_s - slot.parked_at_s if is_parked else 0.0)
+    parked_s = job.parked_s + (now_s - slot.parked_at_s if slot.state.is_preempted else 0.0)
     return SlotSnapshot(
         id=slot.id,
         n_ctx=slot.n_ctx,
@@ -48,9 +46,9 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         n_remain=-1 if job.task.n_predict == -1 else job.task.n_predict - job.n_decoded,
         n_decoded=job.n_decoded,
         state=slot.phase.value,
-        n_cells=0 if is_parked else len(slot.tokens),
+        n_cells=len(slot.tokens) if slot.holds_cells else 0,
         is_preempted=slot.state.is_preempted,
-        is_transferring=not slot.transfer.is_done(),
+        is_transferring=slot.copy is not None,
         parked_bytes=slot.transfer.state_bytes,
         parked_ms=parked_s * 1e3,
         n_preempted=job.n_parks,

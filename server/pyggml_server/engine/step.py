@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyggml_server.engine import endings
+from pyggml_server.engine import endings, landings
 from pyggml_server.engine.batching import Part, Slice, cut_batch, report_progress
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -20,8 +20,9 @@ _ERRORS = {-1: "Invalid input batch.", 2: "Decoding was aborted."}
 
 
 def run_batch(state: EngineState, parts: list[Part]) -> None:
-    """Decode all parts. Where the pool has no room after all: idle prompts go first, then the batch gets narrower, and
-    when even one token does not fit, requests end as `_end_for_room` says."""
+    """Decode all parts. Where the pool has no room after all: idle prompts go first, then a park that is under way is
+    waited for, then the batch gets narrower, and when even one token does not fit, requests end as `_end_for_room`
+    says."""
     n_all = sum(len(part.tokens) for part in parts)
     n_done = 0
     n_width = state.runtime.n_batch
@@ -34,7 +35,7 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
         elif status != STATUS_NO_ROOM:
             endings.fail_all(state, _ERRORS.get(status, "Compute error."))
             return
-        elif not _drop_idle_prompt(state):
+        elif not (_drop_idle_prompt(state) or landings.wait_for_room(state)):
             n_width //= 2
             if n_width == 0:
                 _end_for_room(state, piece)

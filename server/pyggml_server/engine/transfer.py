@@ -1,7 +1,7 @@
 """How a sequence's state leaves the pool and comes back: one protocol, and the synchronous way of it. Engine thread.
 
-A transfer owns the host buffer of its slot. Whoever uses one asks `is_done` before touching cells or buffer, so that an
-asynchronous implementation can take this one's place.
+A transfer owns the host buffer of its slot until the copy that uses it has ended. Nobody touches the cells of a copy
+that is in flight: `landings` asks `is_done`, and only then gives cells back or lets the slot run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ class Transfer(Protocol):
 
     @property
     def frees_on_landing(self) -> bool:
-        """Whether a park's cells may be released only once it is done."""
+        """Whether a park's cells may be released only once it is done. Ask after `save`: it may have fallen back."""
 
     @property
     def buffer_bytes(self) -> int:
         """Host memory held now, whether it holds a state or is kept for the next one."""
+
+    @property
+    def pinned_bytes(self) -> int:
+        """How much of `buffer_bytes` is page-locked."""
 
     @property
     def state_bytes(self) -> int:
@@ -51,11 +55,15 @@ class Transfer(Protocol):
     def drop(self) -> None:
         """Wait, then give up the state and the buffer."""
 
+    def close(self) -> None:
+        """Wait, then give up everything; before the context is freed. Idempotent."""
+
 
 class SyncTransfer:
     """Copies inside the call; afterwards the cells are free to go at once. Pageable memory, freed after a restore."""
 
     frees_on_landing = False
+    pinned_bytes = 0
 
     def __init__(self, runtime: Runtime) -> None:
         self._context = runtime.context
@@ -98,4 +106,7 @@ class SyncTransfer:
         return None
 
     def drop(self) -> None:
+        self._state = None
+
+    def close(self) -> None:
         self._state = None

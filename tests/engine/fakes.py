@@ -1,0 +1,143 @@
+"""Slots, a pool and transfers without a model: cells are token lists, and a copy lands when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pyggml_server.engine.slot import Job, Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.transfer import Transfer, TransferRefusedError
+from pyggml_server.native.task import Task, TaskStats
+from pyggml_server.planner.policy import Policy
+
+N_STATE_BYTES = 100
+
+
+class FakeTask:
+    """A task of which only its end matters."""
+
+    params_json = b"{}"
+    n_predict = -1
+
+    def __init__(self) -> None:
+        self.pauses_us: list[int] = []
+
+    def stats(self) -> TaskStats:
+        return TaskStats(0, 0, 0, 0, 0, 0, has_next_token=True, has_new_line=False)
+
+    def add_pause(self, pause_us: int) -> None:
+        assert pause_us >= 0
+        self.pauses_us.append(pause_us)
+
+    def close(self) -> None:
+        return None
+
+
+class FakeTransfer:
+    """Copies nothing, at once; refuses what it is told to. `log` gets what it is asked to do, in order."""
+
+    frees_on_landing = False
+    keeps_buffer = False
+
+    def __init__(self, log: list[str] | None = None) -> None:
+        self.buffer_bytes = 0
+        self.state_bytes = 0
+        self.pinned_bytes = 0
+        self.refuses = False
+        self.is_closed = False
+        self.log = [] if log is None else log
+        self.in_flight: str | None = None
+
+    def save(self, seq_id: int) -> None:
+        if self.refuses:
+            raise TransferRefusedError(f"no memory for {seq_id}")
+        self.log.append(f"save {seq_id}")
+        self.buffer_bytes = self.state_bytes = N_STATE_BYTES
+        self._issue(f"save {seq_id}")
+
+    def restore(self, seq_id: int) -> None:
+        if self.refuses:
+            raise TransferRefusedError(f"no cells for {seq_id}")
+        self.log.append(f"restore {seq_id}")
+        self._issue(f"restore {seq_id}")
+
+    def is_done(self) -> bool:
+        return self.in_flight is None
+
+    def wait(self) -> None:
+        if self.in_flight is not None:
+            self.log.append(f"wait for {self.in_flight}")
+            self.land()
+
+    def land(self) -> None:
+        """The copy has ended."""
+        if self.in_flight is not None and self.in_flight.startswith("restore"):
+            self.state_bytes = 0
+            self.buffer_bytes = self.buffer_bytes if self.keeps_buffer else 0
+        self.in_flight = None
+
+    def drop(self) -> None:
+        self.wait()
+        self.buffer_bytes = self.state_bytes = 0
+
+    def close(self) -> None:
+        self.drop()
+        self.is_closed = True
+
+    def _issue(self, what: str) -> None:
+        self.in_flight = what
+        self.land()
+
+
+class HeldTransfer(FakeTransfer):
+    """Copies in flight until `land` or somebody who waits. Its cells come free when a park lands."""
+
+    frees_on_landing = True
+    keeps_buffer = True
+
+    def _issue(self, what: str) -> None:
+        self.in_flight = what
+
+
+class StagedTransfer(HeldTransfer):
+    """Its cells come free when a park is issued; the copy lands later."""
+
+    frees_on_landing = False
+
+
+class FakePool:
+    """Cells as the slots' token lists have them."""
+
+    n_cells = 64
+
+    def __init__(self, log: list[str] | None = None) -> None:
+        self.log = [] if log is None else log
+
+    def release_cells(self, slot: Slot) -> None:
+        self.log.append(f"release {slot.id}")
+
+    def clear(self, slot: Slot) -> None:
+        self.release_cells(slot)
+        slot.tokens.clear()
+
+    def n_cells_used(self) -> int:
+        return 0
+
+
+def held(state: EngineState, slot_id: int) -> FakeTransfer:
+    """The slot's transfer, as the fake that it is."""
+    return cast(FakeTransfer, state.slot(slot_id).transfer)
+
+
+def generating_state(transfers: Sequence[Transfer], log: list[str] | None = None) -> EngineState:
+    """One generating slot of three tokens for each transfer; the tasks' ids are 10, 11, ..."""
+    slots = []
+    for slot_id, transfer in enumerate(transfers):
+        slot = Slot(slot_id, 64, transfer, tokens=[1, 2, 3])
+        slot.job = Job(slot_id + 10, cast(Task, FakeTask()), order=slot_id, prompt=[1, 2])
+        for phase in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.DONE_PROMPT, SlotPhase.GENERATING):
+            slot.state.move(phase)
+        slots.append(slot)
+    return EngineState(cast(Any, None), cast(Any, FakePool(log)), slots, Policy(), ram_limit_bytes=1000)
