@@ -72,15 +72,22 @@ class _Lib:
     PYGGML_E_RUNTIME: int
     PYGGML_E_UNKNOWN: int
     PYGGML_OK: int
+    PYGGML_REQUEST_ANTHROPIC: int
     PYGGML_REQUEST_COMPLETION: int
     PYGGML_REQUEST_OAI_CHAT: int
     PYGGML_REQUEST_OAI_COMPLETION: int
+    PYGGML_REQUEST_OAI_RESPONSES: int
     PYGGML_STOP_EOS: int
     PYGGML_STOP_LIMIT: int
     PYGGML_STOP_NONE: int
     PYGGML_STOP_WORD: int
     PYGGML_TRANSLATE_APPLY_TEMPLATE: int
+    PYGGML_TRANSLATE_CONTROL: int
+    PYGGML_TRANSLATE_COUNT_ANTHROPIC: int
+    PYGGML_TRANSLATE_COUNT_CHAT: int
+    PYGGML_TRANSLATE_COUNT_RESPONSES: int
     PYGGML_TRANSLATE_DETOKENIZE: int
+    PYGGML_TRANSLATE_SLOT_FILE: int
     PYGGML_TRANSLATE_TOKENIZE: int
     def llama_backend_init(self) -> None: ...
     def llama_context_default_params(self) -> CData: ...
@@ -208,6 +215,7 @@ class _Lib:
     def pyggml_step(self, a0: CData, a1: CData, a2: int, a3: CData, a4: CData, a5: CData, a6: CData, /) -> int: ...
     def pyggml_synchronize(self, a0: CData, a1: CData, /) -> int: ...
     def pyggml_task_add_pause(self, a0: CData, a1: int, /) -> None: ...
+    def pyggml_task_end_reasoning(self, a0: CData, a1: CData, a2: CData, /) -> int: ...
     def pyggml_task_final(self, a0: CData, a1: int, a2: CData, a3: CData, /) -> int: ...
     def pyggml_task_free(self, a0: CData, /) -> None: ...
     def pyggml_task_get_info(self, a0: CData, a1: CData, /) -> None: ...

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pyggml import state_format
 from pyggml.errors import InvalidArgumentError, NoRoomError, PyggmlError, StateError
 from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
@@ -98,13 +99,23 @@ class SequenceStates(SequenceMemory):
             raise
         return int(n_read[0])
 
-    def save_state_file(self, path: str | os.PathLike[str], seq_id: int, tokens: Iterable[int] | Tokens = ()) -> int:
+    def save_state_file(
+        self,
+        path: str | os.PathLike[str],
+        seq_id: int,
+        tokens: Iterable[int] | Tokens = (),
+        *,
+        wrap_tokens: bool = False,
+    ) -> int:
         """Writes the sequence in llama.cpp's sequence file format, with the `tokens` that it was made from.
 
-        Returns the bytes written. The file appears whole or not at all. Raises as `save_state` does.
+        `wrap_tokens` writes them as llama-server does in its slot files; `load_state_file` and llama-server read both
+        kinds. Returns the bytes written. The file appears whole or not at all. Raises as `save_state` does.
         """
         self._check_savable(seq_id)
         array = token_array(tokens, self._n_vocab)
+        if wrap_tokens:
+            array = state_format.wrap_tokens(array)
         target = Path(path)
         partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
         written = ffi.new("size_t *")

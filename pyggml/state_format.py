@@ -134,6 +134,12 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     return tokens, state
 
 
+def wrap_tokens(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The token list as llama-server writes it into its slot files: -1, its version, how many, the tokens, no media."""
+    head = (lib.LLAMA_TOKEN_NULL, _SERVER_TOKENS_VERSION, len(tokens))
+    return np.concatenate((head, tokens, (0,)), dtype=np.int32, casting="unsafe")
+
+
 def _unpack_tokens(packed: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """llama-server writes -1, its version, the number of tokens, the tokens, and the number of media chunks (0)."""
     if len(packed) == 0 or packed[0] != lib.LLAMA_TOKEN_NULL:

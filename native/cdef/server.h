@@ -50,12 +50,19 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_COMPLETION     = 0,
     PYGGML_REQUEST_OAI_COMPLETION = 1,
     PYGGML_REQUEST_OAI_CHAT       = 2,
+    PYGGML_REQUEST_OAI_RESPONSES  = 3,
+    PYGGML_REQUEST_ANTHROPIC      = 4,
 };
 
 enum pyggml_translation {
-    PYGGML_TRANSLATE_TOKENIZE       = 0,
-    PYGGML_TRANSLATE_DETOKENIZE     = 1,
-    PYGGML_TRANSLATE_APPLY_TEMPLATE = 2,
+    PYGGML_TRANSLATE_TOKENIZE        = 0,
+    PYGGML_TRANSLATE_DETOKENIZE      = 1,
+    PYGGML_TRANSLATE_APPLY_TEMPLATE  = 2,
+    PYGGML_TRANSLATE_COUNT_CHAT      = 3,
+    PYGGML_TRANSLATE_COUNT_RESPONSES = 4,
+    PYGGML_TRANSLATE_COUNT_ANTHROPIC = 5,
+    PYGGML_TRANSLATE_SLOT_FILE       = 6,
+    PYGGML_TRANSLATE_CONTROL         = 7,
 };
 
 enum pyggml_description {
@@ -95,6 +102,7 @@ typedef struct pyggml_task_info {
     const llama_token * tokens;
     int32_t             n_tokens;
     const char *        params_json;
+    const char *        completion_id;
     int32_t             id_slot;
     int32_t             n_predict;
     int32_t             n_keep;
@@ -113,6 +121,8 @@ void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n_ctx, int32
 void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us);
 
 void pyggml_task_set_truncated(pyggml_task * task);
+
+int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err);
 
 typedef struct pyggml_task_stats {
     int64_t n_prompt_cached;

@@ -77,12 +77,19 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_COMPLETION     = 0,
     PYGGML_REQUEST_OAI_COMPLETION = 1,
     PYGGML_REQUEST_OAI_CHAT       = 2,
+    PYGGML_REQUEST_OAI_RESPONSES  = 3,
+    PYGGML_REQUEST_ANTHROPIC      = 4,
 };
 
 enum pyggml_translation {
-    PYGGML_TRANSLATE_TOKENIZE       = 0,
-    PYGGML_TRANSLATE_DETOKENIZE     = 1,
-    PYGGML_TRANSLATE_APPLY_TEMPLATE = 2,
+    PYGGML_TRANSLATE_TOKENIZE        = 0,
+    PYGGML_TRANSLATE_DETOKENIZE      = 1,
+    PYGGML_TRANSLATE_APPLY_TEMPLATE  = 2,
+    PYGGML_TRANSLATE_COUNT_CHAT      = 3,
+    PYGGML_TRANSLATE_COUNT_RESPONSES = 4,
+    PYGGML_TRANSLATE_COUNT_ANTHROPIC = 5,
+    PYGGML_TRANSLATE_SLOT_FILE       = 6, // {"filename"} to the name and its path below --slot-save-path
+    PYGGML_TRANSLATE_CONTROL         = 7, // the body of a control request to {"id"} of the completion
 };
 
 enum pyggml_description {
@@ -128,6 +135,7 @@ typedef struct pyggml_task_info {
     const llama_token * tokens; // the prompt; valid as long as the task
     int32_t             n_tokens;
     const char *        params_json; // as /slots shows it
+    const char *        completion_id; // of the API's answer, "chatcmpl-..."
     int32_t             id_slot;     // the slot that the request asks for, or -1
     int32_t             n_predict;   // -1: no limit
     int32_t             n_keep;
@@ -147,6 +155,9 @@ PYGGML_API void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n
 PYGGML_API void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us);
 // The context was shifted: the text is truncated from here on.
 PYGGML_API void pyggml_task_set_truncated(pyggml_task * task);
+
+// Makes the sampler end the reasoning. *is_armed is 0 where the request did not ask for that control.
+PYGGML_API int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err);
 
 typedef struct pyggml_task_stats {
     int64_t n_prompt_cached;

@@ -114,6 +114,7 @@ extern "C" int pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, py
             { "endpoint_slots", p.endpoint_slots },
             { "endpoint_props", p.endpoint_props },
             { "endpoint_metrics", p.endpoint_metrics },
+            { "slot_save_path", p.slot_save_path },
             { "public_path", p.public_path },
             { "ui", p.ui },
             { "n_parallel", p.n_parallel },

@@ -1,47 +1,41 @@
-// Translation: an HTTP body to tasks, payloads back to each API's JSON. Any thread, one at a time per request.
-#include "server_payload.hpp"
+// Translation of HTTP bodies to tasks. Any thread, one at a time per request.
+#include "server_translate.hpp"
 
 #include <algorithm>
 
 using json = common_json;
 
-// -- refusals --------------------------------------------------------------------------------------------------------
-
-static void refuse(pyggml_bytes * refusal, const std::string & message, error_type type) {
+void pyggml_refuse(pyggml_bytes * refusal, const std::string & message, error_type type) {
     pyggml_bytes_assign(refusal, safe_json_to_str(format_error_response(message, type)));
 }
 
-// Runs `f`; what it throws becomes a refusal the way llama-server's HTTP wrapper answers it. True if it threw.
-template <class F> static bool refused_by(pyggml_bytes * refusal, F && f) {
-    try {
-        f();
-        return false;
-    } catch (const std::invalid_argument & e) {
-        refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
-    } catch (const std::bad_alloc &) {
-        throw;
-    } catch (const std::exception & e) {
-        refuse(refusal, e.what(), ERROR_TYPE_SERVER);
+void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & tokens) {
+    const llama_token n_vocab = llama_vocab_n_tokens(server.vocab);
+    if (std::any_of(tokens.begin(), tokens.end(), [&](llama_token t) { return t < 0 || t >= n_vocab; })) {
+        throw std::invalid_argument("Prompt contains invalid tokens");
     }
-    return true;
 }
 
-// -- body to tasks ---------------------------------------------------------------------------------------------------
+json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const json & body) {
+    json chat = body;
+    if (type == TASK_RESPONSE_TYPE_OAI_RESP) {
+        chat = server_chat_convert_responses_to_chatcmpl(body);
+    } else if (type == TASK_RESPONSE_TYPE_ANTHROPIC) {
+        chat = server_chat_convert_anthropic_to_oai(body);
+    }
+    std::vector<raw_buffer> files; // stays empty: images and audio are refused
+    return oaicompat_chat_params_parse(chat, server.chat_params, files);
+}
 
 static task_response_type response_type(int kind) {
     switch (kind) {
         case PYGGML_REQUEST_COMPLETION:     return TASK_RESPONSE_TYPE_NONE;
         case PYGGML_REQUEST_OAI_COMPLETION: return TASK_RESPONSE_TYPE_OAI_CMPL;
         case PYGGML_REQUEST_OAI_CHAT:       return TASK_RESPONSE_TYPE_OAI_CHAT;
+        case PYGGML_REQUEST_OAI_RESPONSES:  return TASK_RESPONSE_TYPE_OAI_RESP;
+        case PYGGML_REQUEST_ANTHROPIC:      return TASK_RESPONSE_TYPE_ANTHROPIC;
     }
     throw std::invalid_argument("unknown request kind " + std::to_string(kind));
-}
-
-static void check_tokens(const pyggml_server & server, const llama_tokens & tokens) {
-    const llama_token n_vocab = llama_vocab_n_tokens(server.vocab);
-    if (std::any_of(tokens.begin(), tokens.end(), [&](llama_token t) { return t < 0 || t >= n_vocab; })) {
-        throw std::invalid_argument("Prompt contains invalid tokens");
-    }
 }
 
 // Adds the task of the request's next result index.
@@ -73,7 +67,7 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
 // A prompt with n > 1 becomes n tasks of their own, each with the next seed.
 static void add_prompt(pyggml_request & request, const llama_tokens & tokens, const json & data, int id_slot) {
     const pyggml_server & server = *request.server;
-    check_tokens(server, tokens);
+    pyggml_check_tokens(server, tokens);
     task_params params = server_schema::eval_llama_cmpl_schema(server.vocab, server.params,
                                                                server.params.sampling.logit_bias_eog, data);
     if (!params.lora.empty() && server.params.lora_adapters.size() > 0) {
@@ -88,6 +82,10 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
         }
         add_task(request, tokens, params, i == 0 ? id_slot : -1);
     }
+}
+
+static bool is_chat(task_response_type type) {
+    return type != TASK_RESPONSE_TYPE_NONE && type != TASK_RESPONSE_TYPE_OAI_CMPL;
 }
 
 static void add_tasks(pyggml_request & request, const json & data, const std::string & completion_id) {
@@ -122,11 +120,10 @@ extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, cons
         request->server   = server;
         request->res_type = response_type(kind);
         json       data;
-        const bool refused = refused_by(refusal, [&] {
+        const bool refused = pyggml_refused_by(refusal, [&] {
             data = json::parse(std::string(body, size));
-            if (kind == PYGGML_REQUEST_OAI_CHAT) {
-                std::vector<raw_buffer> files;
-                data = oaicompat_chat_params_parse(data, server->chat_params, files);
+            if (is_chat(request->res_type)) {
+                data = pyggml_chat_to_completion(*server, request->res_type, data);
             }
         });
         if (refused) {
@@ -137,7 +134,7 @@ extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, cons
         } catch (const std::bad_alloc &) {
             throw;
         } catch (const std::exception & e) {
-            refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
+            pyggml_refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
             return;
         }
         *out = request.release();
@@ -151,7 +148,7 @@ extern "C" void pyggml_request_free(pyggml_request * request) {
 extern "C" void pyggml_request_get_info(const pyggml_request * request, pyggml_request_info * out) {
     out->n_tasks             = int32_t(request->formatters.size());
     out->stream              = request->stream;
-    out->ends_with_done      = request->res_type != TASK_RESPONSE_TYPE_NONE;
+    out->ends_with_done      = pyggml_is_openai(request->res_type);
     out->sse_ping_interval_s = request->sse_ping_interval_s;
 }
 
@@ -160,184 +157,4 @@ extern "C" pyggml_task * pyggml_request_take_task(pyggml_request * request, int3
         return nullptr;
     }
     return request->tasks[i].release();
-}
-
-// -- payloads to JSON ------------------------------------------------------------------------------------------------
-
-static json partial_json(pyggml_formatter & f, payload_kind kind, payload_reader & reader) {
-    token_payload p;
-    p.visit(reader);
-    server_task_result_cmpl_partial res;
-    res.id_slot               = -1; // as llama-server, which leaves it unset in partial results
-    res.index                 = size_t(f.index);
-    res.content               = p.content;
-    res.n_decoded             = p.n_decoded;
-    res.n_prompt_tokens       = p.n_prompt_tokens;
-    res.n_prompt_tokens_cache = p.n_prompt_tokens_cache;
-    res.post_sampling_probs   = f.params.post_sampling_probs;
-    res.is_progress           = kind == payload_kind::progress;
-    res.progress              = p.progress;
-    res.tokens.assign(1, kind == payload_kind::progress ? 0 : p.token);
-    res.prob_output       = p.probs;
-    res.stats             = p.stats;
-    res.verbose           = f.params.verbose;
-    res.res_type          = f.params.res_type;
-    res.oaicompat_model   = f.params.oaicompat_model;
-    res.oaicompat_cmpl_id = f.params.oaicompat_cmpl_id;
-    res.update(f.state);
-    return res.to_json();
-}
-
-static json final_json(const pyggml_server & server, pyggml_formatter & f, payload_reader & reader) {
-    final_payload p;
-    p.visit(reader);
-    server_task_result_cmpl_final res;
-    res.id_slot               = p.id_slot;
-    res.index                 = size_t(f.index);
-    res.content               = p.content;
-    res.tokens                = p.tokens;
-    res.stream                = f.params.stream;
-    res.include_usage         = f.params.include_usage;
-    res.stats                 = p.stats;
-    res.prompt                = common_detokenize(server.vocab, f.prompt, true);
-    res.truncated             = p.truncated;
-    res.n_decoded             = p.n_decoded;
-    res.n_prompt_tokens       = p.n_prompt_tokens;
-    res.n_prompt_tokens_cache = p.n_prompt_tokens_cache;
-    res.n_tokens_cached       = p.n_tokens_cached;
-    res.has_new_line          = p.has_new_line;
-    res.stopping_word         = p.stopping_word;
-    res.stop                  = p.stop;
-    res.post_sampling_probs   = f.params.post_sampling_probs;
-    res.probs_output          = p.probs;
-    res.response_fields       = f.params.response_fields;
-    res.generation_params     = f.params;
-    res.verbose               = f.params.verbose;
-    res.res_type              = f.params.res_type;
-    res.oaicompat_model       = f.params.oaicompat_model;
-    res.oaicompat_cmpl_id     = f.params.oaicompat_cmpl_id;
-    res.update(f.state);
-    return res.to_json();
-}
-
-extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const uint8_t * payload, size_t size,
-                                     int as_stream, pyggml_bytes * out, pyggml_error * err) {
-    return pyggml_guard(err, [&] {
-        if (i < 0 || size_t(i) >= request->formatters.size()) {
-            throw std::invalid_argument("the request has no task " + std::to_string(i));
-        }
-        pyggml_formatter & f = *request->formatters[i];
-        payload_reader     reader{ payload, payload + size };
-        payload_kind       kind;
-        reader.field(kind);
-        const json j = kind == payload_kind::final ? final_json(*request->server, f, reader)
-                                                   : partial_json(f, kind, reader);
-        if (j == nullptr) {
-            pyggml_bytes_assign(out, "");
-        } else {
-            pyggml_bytes_assign(out, as_stream ? format_oai_sse(j) : safe_json_to_str(j));
-        }
-    });
-}
-
-extern "C" int pyggml_request_format_error(const pyggml_request * request, const char * error, size_t size,
-                                           pyggml_bytes * out, pyggml_error * err) {
-    (void) request;
-    return pyggml_guard(err, [&] {
-        const json wrapped = { { "error", json::parse(std::string(error, size)) } };
-        pyggml_bytes_assign(out, format_oai_sse(wrapped));
-    });
-}
-
-extern "C" int pyggml_request_join(const pyggml_request * request, int32_t n, const char * const * results,
-                                   const size_t * sizes, pyggml_bytes * out, pyggml_error * err) {
-    return pyggml_guard(err, [&] {
-        if (n < 1) {
-            throw std::invalid_argument("a response needs at least one result");
-        }
-        if (n == 1) {
-            pyggml_bytes_assign(out, std::string(results[0], sizes[0]));
-            return;
-        }
-        json all = json::array();
-        for (int32_t i = 0; i < n; ++i) {
-            all.push_back(json::parse(std::string(results[i], sizes[i])));
-        }
-        if (request->res_type == TASK_RESPONSE_TYPE_NONE) {
-            pyggml_bytes_assign(out, safe_json_to_str(all));
-            return;
-        }
-        json choices = json::array();
-        for (int32_t i = 0; i < n; ++i) {
-            choices.push_back(json(all[i]["choices"][0]));
-        }
-        json first       = all[0];
-        first["choices"] = choices;
-        pyggml_bytes_assign(out, safe_json_to_str(first));
-    });
-}
-
-// -- calls that need no task -----------------------------------------------------------------------------------------
-
-static json piece_json(const std::string & piece) {
-    if (is_valid_utf8(piece)) {
-        return json(piece);
-    }
-    json bytes = json::array();
-    for (const unsigned char c : piece) {
-        bytes.push_back(int(c));
-    }
-    return bytes;
-}
-
-static json tokenize(const pyggml_server & server, const json & body) {
-    json out = json::array();
-    if (body.contains("content")) {
-        const bool add_special   = json_value(body, "add_special", false);
-        const bool parse_special = json_value(body, "parse_special", true);
-        const bool with_pieces   = json_value(body, "with_pieces", false);
-        for (const llama_token t : tokenize_mixed(server.vocab, body.at("content"), add_special, parse_special)) {
-            if (with_pieces) {
-                out.push_back({ { "id", t }, { "piece", piece_json(common_token_to_piece(server.vocab, t)) } });
-            } else {
-                out.push_back(t);
-            }
-        }
-    }
-    return { { "tokens", out } };
-}
-
-static json detokenize(const pyggml_server & server, const json & body) {
-    std::string content;
-    if (body.contains("tokens")) {
-        const auto tokens = body.at("tokens").get<llama_tokens>();
-        check_tokens(server, tokens);
-        content = tokens_to_str(server.vocab, tokens);
-    }
-    return { { "content", content } };
-}
-
-static json apply_template(const pyggml_server & server, json body) {
-    std::vector<raw_buffer> files;
-    const json              data = oaicompat_chat_params_parse(body, server.chat_params, files);
-    return { { "prompt", json(data.at("prompt")) } };
-}
-
-extern "C" int pyggml_translate(const pyggml_server * server, int translation, const char * body, size_t size,
-                                pyggml_bytes * out, pyggml_bytes * refusal, pyggml_error * err) {
-    *out     = {};
-    *refusal = {};
-    return pyggml_guard(err, [&] {
-        refused_by(refusal, [&] {
-            const json in = json::parse(std::string(body, size));
-            json       result;
-            switch (translation) {
-                case PYGGML_TRANSLATE_TOKENIZE:       result = tokenize(*server, in); break;
-                case PYGGML_TRANSLATE_DETOKENIZE:     result = detokenize(*server, in); break;
-                case PYGGML_TRANSLATE_APPLY_TEMPLATE: result = apply_template(*server, in); break;
-                default: throw std::invalid_argument("unknown translation " + std::to_string(translation));
-            }
-            pyggml_bytes_assign(out, safe_json_to_str(result));
-        });
-    });
 }

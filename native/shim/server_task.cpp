@@ -215,6 +215,7 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->tokens                = task->tokens.data();
     out->n_tokens              = int32_t(task->tokens.size());
     out->params_json           = task->params_json.c_str();
+    out->completion_id         = params.oaicompat_cmpl_id.c_str();
     out->id_slot               = task->id_slot_wanted;
     out->n_predict             = params.n_predict;
     out->n_keep                = params.n_keep;
@@ -254,6 +255,15 @@ extern "C" void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us) {
 
 extern "C" void pyggml_task_set_truncated(pyggml_task * task) {
     task->truncated = true;
+}
+
+extern "C" int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        *is_armed = task->params.sampling.reasoning_control;
+        if (*is_armed) {
+            common_sampler_reasoning_budget_force(task->sampler.get());
+        }
+    });
 }
 
 extern "C" void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out) {

@@ -84,5 +84,10 @@ struct pyggml_request {
     std::vector<std::unique_ptr<pyggml_formatter>> formatters;
 };
 
+// The older two of OpenAI's APIs: one answer with many choices, streams that end with [DONE].
+inline bool pyggml_is_openai(task_response_type type) {
+    return type == TASK_RESPONSE_TYPE_OAI_CHAT || type == TASK_RESPONSE_TYPE_OAI_CMPL;
+}
+
 // Copies into memory that pyggml_bytes_free releases. Throws std::bad_alloc.
 void pyggml_bytes_assign(pyggml_bytes * out, const std::string & text);

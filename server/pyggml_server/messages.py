@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 
@@ -36,12 +37,44 @@ class Cancel:
     task_id: int
 
 
+class SlotVerb(StrEnum):
+    """What can be done with the tokens that a slot holds: `?action=` of POST /slots/{id_slot}."""
+
+    SAVE = "save"
+    RESTORE = "restore"
+    ERASE = "erase"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAction:
+    """Save, restore or erase a slot, once it is idle. Ends with Answered, Failed or Cancelled.
+
+    filename  as the client named it, for the answer; `path` is where it is. Both empty for ERASE.
+    """
+
+    task_id: int
+    verb: SlotVerb
+    slot_id: int
+    filename: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndReasoning:
+    """End the reasoning of a running completion, at once. Always ends with Answered."""
+
+    task_id: int
+    completion_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End every task as cancelled, drain transfers, free the model, end the thread."""
 
 
-Inbound = Submit | Cancel | Stop
+Call = SlotAction | EndReasoning
+FromWeb = Submit | Cancel | Call
+Inbound = FromWeb | Stop
 
 
 # -- engine -> web ---------------------------------------------------------------------------------------------------
@@ -79,6 +112,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """A call that is no completion is done; `answer` is the body of the response, as JSON. Its last message."""
+
+    task_id: int
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The task ended with an error. `error` is llama-server's JSON error object (code, message, type); last message."""
 
@@ -94,7 +135,7 @@ class Cancelled:
     task_id: int
 
 
-Outbound = Began | Token | Notice | Finished | Failed | Cancelled
+Outbound = Began | Token | Notice | Finished | Answered | Failed | Cancelled
 Deliver = Callable[[Sequence[Outbound]], None]
 
 
@@ -180,7 +221,7 @@ class Snapshot:
 class EnginePort(Protocol):
     """What the web side may ask of the engine. Callable from any thread; nothing blocks."""
 
-    def submit(self, message: Submit | Cancel) -> None:
+    def submit(self, message: FromWeb) -> None:
         """Queue a message for the engine's next pass."""
 
     def snapshot(self) -> Snapshot:

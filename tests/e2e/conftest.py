@@ -16,7 +16,20 @@ StartServer = Callable[..., contextlib.AbstractContextManager[ServerProcess]]
 def server_flags(model: Path) -> list[str]:
     """Four slots over 512 cells. One thread, so that two servers and the tests do not fight for two cores."""
     size = ["-c", "512", "-np", "4", "--kv-unified", "-fa", "on", "-t", "1"]
-    return ["-m", str(model), "--port", "0", *size, "--metrics", "--slots", "--no-warmup", "-fit", "off"]
+    return [
+        "-m",
+        str(model),
+        "--port",
+        "0",
+        *size,
+        "--metrics",
+        "--slots",
+        "--no-warmup",
+        "-fit",
+        "off",
+        "--cache-ram",
+        "0",
+    ]
 
 
 @contextlib.contextmanager

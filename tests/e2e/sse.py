@@ -1,4 +1,4 @@
-"""Event streams as a client sees them: JSON events, other data, and comments, in order."""
+"""Event streams as a client sees them: JSON events, their names, other data, and comments, in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.e2e.program import ServerProcess
 
 @dataclass
 class EventStream:
-    """What one stream brought: the events with a JSON object, `[DONE]`, the comments."""
+    """What one stream brought: the events with a JSON object, the names that some APIs give them, `[DONE]`, the
+    comments."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
     is_done: bool = False
 
@@ -40,6 +42,8 @@ def read_stream(response: requests.Response) -> EventStream:
     for line in sse_lines(response):
         if line.startswith(":"):
             stream.comments.append(line[1:].strip())
+        elif line.startswith("event: "):
+            stream.names.append(line.removeprefix("event: "))
         elif line == "data: [DONE]":
             stream.is_done = True
         else:

@@ -7,12 +7,12 @@ import json
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pyggml_server.config import PreemptOptions
 from pyggml_server.engine.loop import Engine
-from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
+from pyggml_server.messages import Answered, Call, Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.request import Request
 from pyggml_server.native.request_kind import RequestKind
@@ -61,6 +61,7 @@ class EngineHarness:
         self._ready: queue.Queue[Translator | str] = queue.Queue()
         self._changed = threading.Condition()
         self._running: dict[int, Running] = {}
+        self._calls: dict[int, Outbound] = {}
         self._ended: set[int] = set()
         self._ids = itertools.count(1)
         self.n_endings: dict[int, int] = defaultdict(int)
@@ -99,6 +100,25 @@ class EngineHarness:
             self.engine.submit(Submit(task_id, task))
         return running
 
+    def start_call(self, make_call: Callable[[int], Call]) -> int:
+        """Submit a call that is no completion, under an id that is returned."""
+        task_id = next(self._ids)
+        self.engine.submit(make_call(task_id))
+        return task_id
+
+    def last_of_call(self, task_id: int) -> Outbound:
+        """Wait for the one message that a call gets."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: task_id in self._calls, TIMEOUT_S), "the call did not end"
+        return self._calls[task_id]
+
+    def call(self, make_call: Callable[[int], Call]) -> dict[str, object]:
+        """Submit a call and wait for its end: its answer, or llama-server's error object."""
+        end = self.last_of_call(self.start_call(make_call))
+        assert isinstance(end, Answered | Failed), end
+        parsed: dict[str, object] = json.loads(end.answer if isinstance(end, Answered) else end.error)
+        return parsed
+
     def cancel(self, running: Running) -> None:
         for task_id in running.task_ids:
             self.engine.submit(Cancel(task_id))
@@ -125,6 +145,9 @@ class EngineHarness:
     def _deliver(self, batch: Sequence[Outbound]) -> None:
         with self._changed:
             for message in batch:
+                if message.task_id not in self._running:
+                    self._calls[message.task_id] = message
+                    continue
                 self._running[message.task_id].messages[message.task_id].append(message)
                 if isinstance(message, Finished | Failed | Cancelled):
                     self._ended.add(message.task_id)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from pyggml_server.engine.intake import Intake
 from pyggml_server.engine.loop import Engine
+from pyggml_server.engine.reception import Reception
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -23,7 +23,7 @@ _BETWEEN_PASSES = frozenset(
 )
 
 
-def broken_invariants(state: EngineState, intake: Intake) -> list[str]:
+def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
     """What does not hold, in words; for models with a plain cache and synchronous copies."""
     broken = [text for slot in state.slots for text in _of_slot(state, slot)]
     n_held = sum(len(slot.tokens) for slot in state.slots if slot.phase is not SlotPhase.PREEMPTED)
@@ -33,7 +33,7 @@ def broken_invariants(state: EngineState, intake: Intake) -> list[str]:
         broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
     tally = state.counters.tally
     n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total
-    n_known = n_ended + len(intake) + sum(1 for _ in state.busy())
+    n_known = n_ended + reception.n_tasks + sum(1 for _ in state.busy())
     if n_known != state.n_requests:
         broken.append(f"{state.n_requests} requests came, {n_known} have ended, run or wait")
     return broken
@@ -67,10 +67,10 @@ def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     broken: list[str] = []
     publish = Engine._publish
 
-    def check_and_publish(engine: Engine, state: EngineState, intake: Intake) -> None:
+    def check_and_publish(engine: Engine, state: EngineState, reception: Reception) -> None:
         if not broken:
-            broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, intake))
-        publish(engine, state, intake)
+            broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, reception))
+        publish(engine, state, reception)
 
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "_publish", check_and_publish)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 from pyggml_server.app import EngineFactory
 from pyggml_server.messages import (
+    Call,
     Cancel,
     Deliver,
     Finished,
+    FromWeb,
     Outbound,
     Snapshot,
     Submit,
@@ -45,6 +47,7 @@ class FakeSettings:
     endpoint_slots: bool = True
     endpoint_props: bool = False
     endpoint_metrics: bool = False
+    slot_save_path: str = ""
     public_path: str = ""
     ui: bool = True
     n_parallel: int = 4
@@ -138,6 +141,19 @@ class FakeTranslator:
         self._note_thread()
         return b'{"prompt":' + body + b"}"
 
+    def count_tokens(self, kind: RequestKind, body: bytes) -> bytes:
+        self._note_thread()
+        return json.dumps({"kind": kind.name, "input_tokens": len(body)}).encode()
+
+    def slot_file(self, body: bytes) -> tuple[str, str]:
+        self._note_thread()
+        filename = json.loads(body)["filename"]
+        return filename, "/slots/" + filename
+
+    def controlled_completion(self, body: bytes) -> str:
+        self._note_thread()
+        return str(json.loads(body)["id"])
+
     def props(self) -> bytes:
         self._note_thread()
         return b'{"total_slots":4}'
@@ -157,7 +173,7 @@ class FakeEngine:
         self, deliver: Deliver, on_ready: Callable[[TranslatorPort], None], on_failed: Callable[[str], None]
     ) -> None:
         self.translator = FakeTranslator()
-        self.inbound: queue.SimpleQueue[Submit | Cancel] = queue.SimpleQueue()
+        self.inbound: queue.SimpleQueue[FromWeb] = queue.SimpleQueue()
         self.published = Snapshot()
         self.n_window_resets = 0
         self.started = threading.Event()
@@ -175,7 +191,7 @@ class FakeEngine:
     def join(self, timeout_s: float | None = None) -> bool:
         return self.stopped.wait(timeout_s)
 
-    def submit(self, message: Submit | Cancel) -> None:
+    def submit(self, message: FromWeb) -> None:
         self.inbound.put(message)
 
     def snapshot(self) -> Snapshot:
@@ -202,6 +218,12 @@ class FakeEngine:
         message = self.inbound.get(timeout=PATIENCE_S)
         assert isinstance(message, Cancel), message
         return message.task_id
+
+    def next_call(self) -> Call:
+        """The next call that is no completion."""
+        message = self.inbound.get(timeout=PATIENCE_S)
+        assert isinstance(message, Call), message
+        return message
 
     def say(self, *messages: Outbound) -> None:
         """Deliver these as one pass's batch."""

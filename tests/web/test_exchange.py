@@ -6,7 +6,7 @@ import asyncio
 import queue
 
 import pytest
-from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, Snapshot, Submit, Token
+from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, FromWeb, Snapshot, Submit, Token
 from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.web.exchange import Exchange
 from pyggml_server.web.mailbox import Mailbox
@@ -18,9 +18,9 @@ class Recorder:
     """An engine that only notes what it is told."""
 
     def __init__(self) -> None:
-        self.inbound: queue.SimpleQueue[Submit | Cancel] = queue.SimpleQueue()
+        self.inbound: queue.SimpleQueue[FromWeb] = queue.SimpleQueue()
 
-    def submit(self, message: Submit | Cancel) -> None:
+    def submit(self, message: FromWeb) -> None:
         self.inbound.put(message)
 
     def snapshot(self) -> Snapshot:
@@ -29,7 +29,7 @@ class Recorder:
     def reset_rate_window(self) -> None:
         """Nothing to reset."""
 
-    def told(self) -> list[Submit | Cancel]:
+    def told(self) -> list[FromWeb]:
         messages = []
         while not self.inbound.empty():
             messages.append(self.inbound.get())

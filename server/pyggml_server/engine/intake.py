@@ -81,7 +81,8 @@ class Intake:
         idle = [slot for slot in slots if slot.is_idle]
         if not idle:
             return None
-        return self._most_similar(idle, job) or min(idle, key=lambda slot: slot.last_used_s)
+        # of slots that were never used llama-server takes the last
+        return self._most_similar(idle, job) or min(idle, key=lambda slot: (slot.last_used_s, -slot.id))
 
     def _most_similar(self, idle: list[Slot], job: Job) -> Slot | None:
         """The slot that holds the largest part of the prompt, if that part is above --slot-prompt-similarity."""

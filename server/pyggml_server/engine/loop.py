@@ -13,14 +13,14 @@ from pyggml_server.config import PreemptOptions
 from pyggml_server.engine import endings, landings
 from pyggml_server.engine.apply import Applier
 from pyggml_server.engine.batching import build_batch
-from pyggml_server.engine.intake import Intake
 from pyggml_server.engine.observe import observe
+from pyggml_server.engine.reception import Reception
 from pyggml_server.engine.shifts import shift_full_slots
 from pyggml_server.engine.snapshot import take_snapshot
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.step import run_batch
-from pyggml_server.messages import Cancel, Cancelled, Deliver, Inbound, Snapshot, Stop, Submit
+from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Snapshot, Stop, Submit
 from pyggml_server.native.errors import LoadError
 from pyggml_server.planner.decide import decide
 from pyggml_server.planner.plan import Plan
@@ -68,7 +68,7 @@ class Engine:
         """Start the thread, which loads the model and then serves."""
         self._thread.start()
 
-    def submit(self, message: Submit | Cancel) -> None:
+    def submit(self, message: FromWeb) -> None:
         """Queue a message for the next pass."""
         self._inbox.put(message)
 
@@ -106,11 +106,11 @@ class Engine:
             self._on_failed(str(error))
             return
         self._reset_window = state.counters.window.reset
-        intake = Intake(state)
-        self._publish(state, intake)
+        reception = Reception(state)
+        self._publish(state, reception)
         self._on_ready(runtime.translator)
         try:
-            self._serve(state, intake)
+            self._serve(state, reception)
         except Exception as error:
             log.exception("the engine ends")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
@@ -118,23 +118,23 @@ class Engine:
             endings.close_transfers(state)
             runtime.close()
 
-    def _serve(self, state: EngineState, intake: Intake) -> None:
+    def _serve(self, state: EngineState, reception: Reception) -> None:
         applier = Applier(state)
         has_decoded = True
-        while self._take_messages(_patience_s(state, intake, has_decoded), state, intake):
+        while self._take_messages(_patience_s(state, reception, has_decoded), reception):
             try:
-                has_decoded = _run_pass(state, intake, applier)
+                has_decoded = _run_pass(state, reception, applier)
             except Exception as error:
                 log.exception("a pass failed")
                 endings.fail_all(state, str(error))
-            self._publish(state, intake)
-        intake.cancel_all()
+            self._publish(state, reception)
+        reception.cancel_all()
         for slot in list(state.busy()):
             endings.cancel(state, slot)
-        self._publish(state, intake)
+        self._publish(state, reception)
         self._refuse_late_tasks()
 
-    def _take_messages(self, patience_s: float | None, state: EngineState, intake: Intake) -> bool:
+    def _take_messages(self, patience_s: float | None, reception: Reception) -> bool:
         """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end."""
         while True:
             try:
@@ -144,19 +144,16 @@ class Engine:
             patience_s = 0
             if isinstance(message, Stop):
                 return False
-            if isinstance(message, Submit):
-                _take_task(state, intake, message)
-            elif not intake.cancel(message.task_id):
-                _cancel_running(state, message.task_id)
+            reception.take(message)
 
-    def _publish(self, state: EngineState, intake: Intake) -> None:
-        self._snapshot = take_snapshot(state, len(intake), self._time_started_s)
+    def _publish(self, state: EngineState, reception: Reception) -> None:
+        self._snapshot = take_snapshot(state, reception.n_tasks, self._time_started_s)
         if state.outbox:
             messages, state.outbox = state.outbox, []
             self._deliver(messages)
 
     def _refuse_late_tasks(self) -> None:
-        """Tasks that arrived behind the Stop end as cancelled too."""
+        """Whoever arrived behind the Stop ends as cancelled too."""
         while True:
             try:
                 message = self._inbox.get_nowait()
@@ -164,30 +161,22 @@ class Engine:
                 return
             if isinstance(message, Submit):
                 message.task.close()
+            if not isinstance(message, Cancel | Stop):
                 self._deliver([Cancelled(message.task_id)])
 
 
-def _take_task(state: EngineState, intake: Intake, message: Submit) -> None:
-    try:
-        intake.add(message.task_id, message.task)  # type: ignore[arg-type]
-    except Exception as error:
-        log.exception("task %d could not be taken in", message.task_id)
-        endings.fail_unplaced(state, message.task_id, f"got exception: {error}", "server_error")
-        message.task.close()
-
-
-def _patience_s(state: EngineState, intake: Intake, has_decoded: bool) -> float | None:
+def _patience_s(state: EngineState, reception: Reception, has_decoded: bool) -> float | None:
     """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
-    if not state.is_busy() and not len(intake):  # the line moves up when the last slots have ended
+    if not state.is_busy() and reception.is_empty:  # the line moves up when the last slots have ended
         return None
     return _POLL_S if landings.are_in_flight(state) and not has_decoded else 0
 
 
-def _run_pass(state: EngineState, intake: Intake, applier: Applier) -> bool:
+def _run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool:
     """Whether anything was decoded."""
     state.n_passes += 1
     landings.poll(state)
-    intake.place()
+    reception.place()
     if not state.is_busy():
         return False
     shift_full_slots(state)
@@ -210,10 +199,3 @@ def _plan_pass(state: EngineState, applier: Applier) -> Plan:
             refused |= {slot_id}
         elif plan.may_decode:
             return plan
-
-
-def _cancel_running(state: EngineState, task_id: int) -> None:
-    for slot in state.busy():
-        if slot.active_job.task_id == task_id:
-            endings.cancel(state, slot)
-            return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slot import Slot
-from pyggml_server.native.runtime import UnsupportedError
+from pyggml_server.native.border import StateError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyggml_server.native.runtime import Runtime
@@ -53,6 +53,24 @@ class Pool:
                 return n_keep
         self.clear(slot)
         return 0
+
+    def save_file(self, slot: Slot, path: str) -> int:
+        """Write the slot to a sequence file as llama-server does. Returns the bytes written; raises OSError and
+        PyggmlError."""
+        return self._context.save_state_file(path, slot.id, slot.tokens, wrap_tokens=True)
+
+    def load_file(self, slot: Slot, path: str) -> None:
+        """Replace what the slot holds by a sequence file. Raises OSError and PyggmlError; the slot may hold anything
+        then."""
+        tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
+        n_vocab = self._runtime.model.vocab.n_tokens
+        if ((tokens < 0) | (tokens >= n_vocab)).any():
+            raise StateError("Invalid tokens in slot save file")
+        pos_max = self._context.seq_pos_max(slot.id)
+        n_positions = 0 if pos_max is None else pos_max + 1
+        if n_positions != len(tokens):
+            raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
+        slot.tokens[:] = tokens.tolist()
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""

@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyggml.errors import PyggmlError, UnsupportedError
+from pyggml.errors import InvalidArgumentError, NoRoomError, PyggmlError, StateError, UnsupportedError
 from pyggml.ffi import call, ffi, lib
 
-__all__ = ["PyggmlError", "UnsupportedError", "call", "ffi", "lib", "take_bytes"]
+__all__ = [
+    "InvalidArgumentError",
+    "NoRoomError",
+    "PyggmlError",
+    "StateError",
+    "UnsupportedError",
+    "call",
+    "ffi",
+    "lib",
+    "take_bytes",
+]
 
 
 def take_bytes(cdata: Any) -> bytes:

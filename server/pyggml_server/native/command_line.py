@@ -34,6 +34,7 @@ class Settings:
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
+    slot_save_path: str
     public_path: str
     ui: bool
     n_parallel: int

@@ -11,3 +11,5 @@ class RequestKind(IntEnum):
     COMPLETION = 0  # POST /completion: llama.cpp's own JSON
     OAI_COMPLETION = 1  # POST /v1/completions
     OAI_CHAT = 2  # POST /v1/chat/completions
+    OAI_RESPONSES = 3  # POST /v1/responses
+    ANTHROPIC = 4  # POST /v1/messages

@@ -40,6 +40,7 @@ class Task:
         self.n_predict: int = info.n_predict
         self.n_keep: int = info.n_keep
         self.n_discard: int = info.n_discard
+        self.completion_id: str = ffi.string(info.completion_id).decode()
         self.is_streamed: bool = bool(info.stream)
         self.returns_progress: bool = bool(info.return_progress)
         self.caches_prompt: bool = bool(info.cache_prompt)
@@ -71,6 +72,12 @@ class Task:
     def set_truncated(self) -> None:
         """The context was shifted: say so in the result."""
         lib.pyggml_task_set_truncated(self.handle)
+
+    def end_reasoning(self) -> bool:
+        """Make the sampler close the reasoning now. False where the request did not ask for that control."""
+        is_armed = ffi.new("int32_t *")
+        call(lib.pyggml_task_end_reasoning, self.handle, is_armed)
+        return bool(is_armed[0])
 
     def stats(self) -> TaskStats:
         """The counters as they stand."""

@@ -13,6 +13,12 @@ from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request import Request
 from pyggml_server.native.request_kind import RequestKind
 
+_COUNTS = {
+    RequestKind.OAI_CHAT: lib.PYGGML_TRANSLATE_COUNT_CHAT,
+    RequestKind.OAI_RESPONSES: lib.PYGGML_TRANSLATE_COUNT_RESPONSES,
+    RequestKind.ANTHROPIC: lib.PYGGML_TRANSLATE_COUNT_ANTHROPIC,
+}
+
 
 class Translator:
     """What the web side may ask of a loaded model. `owner` keeps the native server alive."""
@@ -41,6 +47,20 @@ class Translator:
     def apply_template(self, body: bytes) -> bytes:
         """The answer to POST /apply-template. Raises RequestRefusedError."""
         return self._translate(lib.PYGGML_TRANSLATE_APPLY_TEMPLATE, body)
+
+    def count_tokens(self, kind: RequestKind, body: bytes) -> bytes:
+        """How many tokens the prompt of a chat has, as the API of `kind` answers it. Raises RequestRefusedError."""
+        return self._translate(_COUNTS[kind], body)
+
+    def slot_file(self, body: bytes) -> tuple[str, str]:
+        """The file that a body names for a slot: as it names it, and its path. Raises RequestRefusedError."""
+        file = json.loads(self._translate(lib.PYGGML_TRANSLATE_SLOT_FILE, body))
+        return file["filename"], file["path"]
+
+    def controlled_completion(self, body: bytes) -> str:
+        """The id of the completion whose reasoning a control request ends. Raises RequestRefusedError."""
+        completion_id: str = json.loads(self._translate(lib.PYGGML_TRANSLATE_CONTROL, body))["id"]
+        return completion_id
 
     def props(self) -> bytes:
         """The answer to GET /props."""

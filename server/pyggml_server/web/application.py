@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web import unimplemented
+from pyggml_server.web.calls import CallRoutes
 from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
 from pyggml_server.web.gate import Gate
@@ -44,6 +45,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *_status_routes(service, prefix),
         *_completion_routes(service, prefix),
         *_text_routes(service, prefix),
+        *_call_routes(service, prefix),
         *(Route(prefix + path, unimplemented.refuse, methods=[method]) for method, path in unimplemented.UNIMPLEMENTED),
         *(Route(prefix + path, unimplemented.refuse_disabled, methods=[m]) for m, path in unimplemented.DISABLED),
         *_page_routes(service, prefix),
@@ -71,16 +73,35 @@ def _completion_routes(service: Service, prefix: str) -> list[BaseRoute]:
         ("/v1/completions", RequestKind.OAI_COMPLETION),
         ("/chat/completions", RequestKind.OAI_CHAT),
         ("/v1/chat/completions", RequestKind.OAI_CHAT),
+        ("/responses", RequestKind.OAI_RESPONSES),
+        ("/v1/responses", RequestKind.OAI_RESPONSES),
+        ("/v1/messages", RequestKind.ANTHROPIC),
     )
     return [Route(prefix + path, CompletionRoute(service, kind), methods=["POST"]) for path, kind in paths]
 
 
 def _text_routes(service: Service, prefix: str) -> list[BaseRoute]:
     text = TextRoutes(service)
+    counts = (
+        ("/chat/completions/input_tokens", text.count_chat),
+        ("/v1/chat/completions/input_tokens", text.count_chat),
+        ("/responses/input_tokens", text.count_responses),
+        ("/v1/responses/input_tokens", text.count_responses),
+        ("/v1/messages/count_tokens", text.count_messages),
+    )
     return [
         Route(prefix + "/tokenize", text.tokenize, methods=["POST"]),
         Route(prefix + "/detokenize", text.detokenize, methods=["POST"]),
         Route(prefix + "/apply-template", text.apply_template, methods=["POST"]),
+        *(Route(prefix + path, count, methods=["POST"]) for path, count in counts),
+    ]
+
+
+def _call_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    calls = CallRoutes(service)
+    return [
+        Route(prefix + "/slots/{id_slot}", calls.act_on_slot, methods=["POST"]),
+        Route(prefix + "/v1/chat/completions/control", calls.control, methods=["POST"]),
     ]
 
 

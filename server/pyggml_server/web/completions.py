@@ -16,6 +16,7 @@ from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web.answer import collect, first_messages, stream
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import error_response, refusal
+from pyggml_server.web.leaving import cancel_when_gone
 from pyggml_server.web.ports import RequestPort
 from pyggml_server.web.service import Service
 
@@ -33,7 +34,7 @@ class CompletionRoute:
         """Answer one request, watching for the client to leave meanwhile."""
         body = await read_body(Request(scope, receive))
         async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
+            group.start_soon(cancel_when_gone, receive, group.cancel_scope)
             await self._answer(body, scope, receive, send)
             group.cancel_scope.cancel()
 
@@ -82,9 +83,3 @@ class _WatchedSend:
     async def __call__(self, message: Message) -> None:
         self.has_started = True
         await self._send(message)
-
-
-async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()

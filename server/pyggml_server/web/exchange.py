@@ -9,7 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pyggml_server.messages import Cancel, Cancelled, EnginePort, Failed, Finished, Outbound, Submit, TaskHandle, Token
+from pyggml_server.messages import (
+    Answered,
+    Cancel,
+    Cancelled,
+    EnginePort,
+    Failed,
+    Finished,
+    Outbound,
+    Submit,
+    TaskHandle,
+    Token,
+)
 from pyggml_server.native.errors import error_object
 
 MAX_WAITING_BYTES = 16 * 1024 * 1024
@@ -37,7 +48,7 @@ class Exchange:
         """Take in one message of the engine; messages after a task's last one are ignored."""
         if message.task_id not in self._open_ids:
             return
-        if isinstance(message, Finished | Failed | Cancelled):
+        if isinstance(message, Finished | Answered | Failed | Cancelled):
             self._open_ids.discard(message.task_id)
         if isinstance(message, Token | Finished):
             self._n_waiting_bytes += len(message.payload)

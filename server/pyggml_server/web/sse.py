@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pyggml_server.messages import Began, Cancelled, Failed, Finished, Notice, Outbound, Token
+from pyggml_server.messages import Answered, Began, Cancelled, Failed, Finished, Notice, Outbound, Token
 from pyggml_server.native.errors import error_object
 from pyggml_server.web.mailbox import STOPPING_MESSAGE
 from pyggml_server.web.ports import FormatterPort, RequestPort
@@ -44,7 +44,7 @@ class EventText:
     def _event(self, message: Outbound) -> bytes:
         formatter: FormatterPort = self._formatters[message.task_id]
         match message:
-            case Began():
+            case Began() | Answered():  # a completion is never Answered
                 return b""
             case Token(payload=payload):
                 return formatter.stream_event(payload)

@@ -1,10 +1,11 @@
-"""The routes that only translate text: tokenize, detokenize, apply-template. They never reach the engine."""
+"""The routes that only translate text: tokenize, detokenize, apply-template, counting. They never reach the engine."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import json_response
 from pyggml_server.web.service import Service
@@ -27,3 +28,16 @@ class TextRoutes:
     async def apply_template(self, request: Request) -> Response:
         translate = self._service.backend.translator.apply_template
         return json_response(await self._service.in_thread(translate, await read_body(request)))
+
+    async def count_chat(self, request: Request) -> Response:
+        return await self._count(RequestKind.OAI_CHAT, request)
+
+    async def count_responses(self, request: Request) -> Response:
+        return await self._count(RequestKind.OAI_RESPONSES, request)
+
+    async def count_messages(self, request: Request) -> Response:
+        return await self._count(RequestKind.ANTHROPIC, request)
+
+    async def _count(self, kind: RequestKind, request: Request) -> Response:
+        count = self._service.backend.translator.count_tokens
+        return json_response(await self._service.in_thread(count, kind, await read_body(request)))

@@ -18,12 +18,8 @@ DISABLED = (
 _DISABLED_BODY = b'{"error":{"message":"this feature is disabled","type":"feature_disabled"}}'
 
 UNIMPLEMENTED = (
-    ("POST", "/v1/chat/completions/control"),
-    ("POST", "/v1/responses"),
-    ("POST", "/responses"),
     ("POST", "/v1/audio/transcriptions"),
     ("POST", "/audio/transcriptions"),
-    ("POST", "/v1/messages"),
     ("POST", "/infill"),
     ("POST", "/embedding"),
     ("POST", "/embeddings"),
@@ -32,14 +28,8 @@ UNIMPLEMENTED = (
     ("POST", "/reranking"),
     ("POST", "/v1/rerank"),
     ("POST", "/v1/reranking"),
-    ("POST", "/chat/completions/input_tokens"),
-    ("POST", "/v1/chat/completions/input_tokens"),
-    ("POST", "/responses/input_tokens"),
-    ("POST", "/v1/responses/input_tokens"),
-    ("POST", "/v1/messages/count_tokens"),
     ("GET", "/lora-adapters"),
     ("POST", "/lora-adapters"),
-    ("POST", "/slots/{id_slot}"),
     ("GET", "/v1/stream"),
     ("DELETE", "/v1/stream"),
     ("POST", "/v1/streams/lookup"),

@@ -1,0 +1,32 @@
+// What the translations share: refusals, the check of tokens, and chats of the three APIs. Internal to the shim.
+#pragma once
+
+#include "server_types.hpp"
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+// Writes llama-server's error object.
+void pyggml_refuse(pyggml_bytes * refusal, const std::string & message, error_type type);
+
+// Runs `f`; what it throws becomes a refusal the way llama-server's HTTP wrapper answers it. True if it threw.
+template <class F> bool pyggml_refused_by(pyggml_bytes * refusal, F && f) {
+    try {
+        f();
+        return false;
+    } catch (const std::invalid_argument & e) {
+        pyggml_refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception & e) {
+        pyggml_refuse(refusal, e.what(), ERROR_TYPE_SERVER);
+    }
+    return true;
+}
+
+// Throws std::invalid_argument for a token that the vocabulary does not have.
+void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & tokens);
+
+// A chat in the API that `type` names becomes llama.cpp's own completion body, its prompt made by the chat template.
+common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body);

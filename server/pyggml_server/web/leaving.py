@@ -1,0 +1,39 @@
+"""Noticing that a client has left. Event loop thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import anyio
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+T = TypeVar("T")
+
+
+async def cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel `scope` once the client has left. The body has been read: whatever else arrives is thrown away."""
+    await _gone(receive)
+    scope.cancel()
+
+
+async def while_client_stays(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives or raises. Raises ClientDisconnect, with `work` cancelled, when the client leaves first."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait((working, leaving))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
