@@ -19,6 +19,7 @@ from pyggml_server.planner.plan import (
     GiveBackBuffer,
     LimitDraft,
     Park,
+    RefuseRotation,
     Restore,
     TrimStarted,
     WaitForPark,
@@ -204,8 +205,11 @@ class ModelEngine:
                 has_state = slot.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING, SlotPhase.RESTORING)
                 require(not has_state, "no buffer that holds a state is given back", repr(action))
                 slot.buffer_bytes = 0
+            case RefuseRotation():
+                require(not slot.is_rotation_refusal_known, "a refused turn is told once", repr(action))
+                slot.is_rotation_refusal_known = True
             case _:
-                pass  # holds and limits bind the batch, and a refused rotation changes nothing
+                pass  # holds and limits bind the batch
 
     # --- copies
 
@@ -219,6 +223,7 @@ class ModelEngine:
         slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTING
         slot.parked_at_s, slot.park_order = self.now_s, 1 + max(other.park_order for other in self.slots)
         slot.parked_for_request = action.for_request
+        slot.is_rotation_refusal_known = False
         slot.n_tokens_since_park = 0
         slot.buffer_bytes = max(slot.buffer_bytes, slot.n_cells)
         slot.n_passes_to_landing = self.setup.n_passes_per_copy
@@ -291,7 +296,7 @@ class ModelEngine:
         # whoever was parked in this very pass for a prompt that came later was not waiting when this one had its turn
         line = [s for s in view.waiting() if s.parked_at_s < self.now_s or (s.parked_for_request or 0) <= order]
         is_promised = any(s.parked_for_request == order for s in line)
-        if line and not is_promised:
+        if line and not is_promised and not self._has_turn(slot, line[0].parked_at_s):
             n_more = slot.n_prompt_left - (slot.n_cells - slot.n_kept)
             n_spare = sum(s.n_cells - s.n_kept for s in self.slots if s.phase in (SlotPhase.IDLE, SlotPhase.STARTED))
             n_short = n_short_of_head(view, line[0], self.policy, n_more) - n_spare
@@ -301,6 +306,11 @@ class ModelEngine:
         slot.n_cells = slot.n_kept
         slot.phase = SlotPhase.PROCESSING_PROMPT
         slot.resident_since_s = self.now_s
+
+    def _has_turn(self, slot: ModelSlot, head_waits_since_s: float) -> bool:
+        """Rotation is on, and the prompt has waited longer than the delay and longer than the head."""
+        is_due = self.now_s - slot.started_at_s > self.policy.rotate_s > 0
+        return is_due and slot.started_at_s < head_waits_since_s
 
     def _advance(self, slot: ModelSlot, n_step: int) -> None:
         request = slot.request
@@ -331,7 +341,7 @@ class ModelEngine:
             if not self.queue:
                 return
             request = self.queue.popleft()
-            slot.request, slot.phase = request, SlotPhase.STARTED
+            slot.request, slot.phase, slot.started_at_s = request, SlotPhase.STARTED, self.now_s
             slot.n_kept = min(int(slot.n_cells * self.setup.kept_share), request.n_prompt - 1)
             slot.n_tokens_since_park = 0
 

@@ -34,6 +34,7 @@ class ModelSlot:
     is_in_pool: bool = True
     n_passes_to_landing: int | None = None
     buffer_bytes: int = 0
+    started_at_s: float = 0.0
     resident_since_s: float = 0.0
     parked_at_s: float = 0.0
     park_order: int = 0
@@ -42,6 +43,7 @@ class ModelSlot:
     n_tokens_since_park: int = 0
     has_run_since_restore: bool = True
     has_pending_shift: bool = False
+    is_rotation_refusal_known: bool = False
 
     @property
     def n_prompt_left(self) -> int:
@@ -73,6 +75,7 @@ class ModelSlot:
             n_prompt_left=self.n_prompt_left,
             n_kept_cells=self.n_kept,
             request_order=request.order if request else 0,
+            started_at_s=self.started_at_s,
             resident_since_s=self.resident_since_s,
             parked_at_s=self.parked_at_s,
             park_order=self.park_order,
@@ -85,4 +88,5 @@ class ModelSlot:
             frees_on_landing=frees_on_landing,
             state_bytes=self.n_cells,
             buffer_bytes=self.buffer_bytes,
+            is_rotation_refusal_known=self.is_rotation_refusal_known,
         )

@@ -93,7 +93,7 @@ class Applier:
     def _(self, action: orders.RefuseRotation) -> bool:
         slot = self._state.slot(action.slot_id)
         slot.is_rotation_refusal_known = True
-        log.info("slot %d: no turn for the parked chat: %s", slot.id, action.reason.value)
+        log.info("slot %d: no turn for the chat that waits: %s", slot.id, action.reason.value)
         return True
 
     # -- park and restore ---------------------------------------------------------------------------------------------

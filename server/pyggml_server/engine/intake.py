@@ -99,6 +99,7 @@ class Intake:
     def _try_to_launch(self, slot: Slot, job: Job) -> None:
         """A job that cannot be launched fails, and nobody else with it."""
         slot.job = job
+        slot.started_at_s = self._state.clock()
         slot.state.move(SlotPhase.STARTED)
         try:
             self._launch(slot, job)

@@ -58,6 +58,7 @@ class Slot:
     last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
     last_used_s: float = 0.0
     last_decoded_pass: int = 0
+    started_at_s: float = 0.0
     resident_since_s: float = 0.0
     parked_at_s: float = 0.0
     park_order: int = 0

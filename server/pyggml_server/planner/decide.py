@@ -4,9 +4,10 @@
 2. requests that could not fit the pool even alone fail;
 3. forced parks (`n_preempt_every`);
 4. room for the next step of those who run, and for the steps ahead where parks free cells late;
-5. restores, head of the line first;
-6. a turn for a head that has waited too long;
-7. new prompts, behind the line.
+5. a turn for a prompt that has waited too long;
+6. restores, head of the line first;
+7. a turn for a head that has waited too long;
+8. new prompts, behind the line.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.prompts import admit_prompts
 from pyggml_server.planner.restores import restore_line
 from pyggml_server.planner.room import make_room_ahead, make_room_for_step
-from pyggml_server.planner.rotation import rotate
+from pyggml_server.planner.rotation import give_head_its_turn, give_prompt_its_turn
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.units import is_parkable, resident_units
 from pyggml_server.planner.victims import park_actions
@@ -39,8 +40,9 @@ def decide(view: View, policy: Policy) -> Plan:
     _park_forced(sketch, policy)
     if make_room_for_step(sketch, policy):
         make_room_ahead(sketch, policy)
-        restore_line(sketch, policy)
-        rotate(sketch, policy)
+        if give_prompt_its_turn(sketch, policy):
+            restore_line(sketch, policy)
+            give_head_its_turn(sketch, policy)
         admit_prompts(sketch, policy)
     return sketch.plan()
 

@@ -59,8 +59,12 @@ def n_lookahead_short(view: View, policy: Policy) -> int:
 
 
 def n_restore_short(view: View, unit: Unit, policy: Policy) -> int:
-    """Cells missing to admit a parked unit. The steps ahead are waived when it will have the pool to itself."""
+    """Cells missing to admit a parked unit. The steps ahead are waived when it will have the pool to itself.
+
+    Prompts on their way in count whole: a unit that comes in beside half a prompt would leave for the other half.
+    """
     running = runners(view)
     after = [*running, *unit]
+    n_next = sum(max(slot.n_step_cells, slot.n_prompt_left) for slot in after)
     n_ahead = n_lookahead_cells(after, policy) if running else 0
-    return view.n_cells_used + n_return_cells(view, unit) + n_reserve_cells(view, after) + n_ahead - view.n_cells
+    return view.n_cells_used + n_return_cells(view, unit) + n_next + n_ahead - view.n_cells

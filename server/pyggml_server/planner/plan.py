@@ -34,7 +34,7 @@ class Reason(Enum):
     LOOKAHEAD_SHORT = "no room for the steps ahead"
     PROMPT_SHORT = "no room for a new prompt"
     FORCED = "forced after every N tokens"
-    ROTATION = "a parked chat waited for its turn"
+    ROTATION = "somebody waited for a turn"
     HEAD_OF_LINE = "head of the line"
     HEAD_WAITS = "a parked chat waits and would not fit afterwards"
     BEHIND_PROMPT = "an earlier prompt waits"
@@ -43,7 +43,7 @@ class Reason(Enum):
     CANNOT_FIT_ALONE = "larger than the whole pool"
     OVER_BUDGET = "host memory is over its budget"
     BUDGET_NEEDED = "host memory is needed for a park"
-    BUDGET_TOO_SMALL = "the budget cannot hold both states"
+    BUDGET_TOO_SMALL = "the budget cannot hold the states"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class GiveBackBuffer:
 
 @dataclass(frozen=True, slots=True)
 class RefuseRotation:
-    """Changes nothing: say once for this park that the budget cannot hold two states, then set
+    """Changes nothing: say once for this wait that the budget cannot hold the states it takes, then set
     `SlotView.is_rotation_refusal_known` for it until its next park."""
 
     slot_id: int

@@ -1,7 +1,8 @@
 """New prompts (rules 2 and 6): who among the started slots gets cells in this pass. First come, first served.
 
-* A prompt for which somebody was parked goes first (its promise); else, while a parked head waits, a prompt gets cells
-  only if the head would still be admitted once the *whole* prompt is in: a chunk that fits is no excuse for the rest.
+* A prompt for which somebody was parked goes first (its promise), and so does one whose turn has come (`rotation.py`);
+  else, while a parked head waits, a prompt gets cells only if the head would still be admitted once the *whole* prompt
+  is in: a chunk that fits is no excuse for the rest.
 * A prompt that does not fit parks residents, by the victim rules, if that makes room for the whole of it. If not -- the
   last resident is in its way, or host memory is -- it waits in STARTED, later prompts wait behind it; residents end, so
   it gets its room. Its chunk is not cut to what is left: half a prompt in a full pool would be parked next.
@@ -16,6 +17,7 @@ from pyggml_server.planner.foresee import n_trimmed_cells
 from pyggml_server.planner.margins import landing_parks, n_restore_short, n_step_short, promised_prompts
 from pyggml_server.planner.plan import HoldPrompt, Reason
 from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.rotation import has_turn
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, waiting_unit
@@ -52,9 +54,9 @@ def _why_not(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | Non
 
 
 def _head_agrees(view: View, policy: Policy, slot: SlotView) -> bool:
-    """Whether nobody waits, or it was made room for, or the head would still be admitted afterwards."""
+    """Whether nobody waits, or it is this prompt's turn, or the head would still be admitted afterwards."""
     line = view.waiting()
-    if not line or slot in promised_prompts(view):
+    if not line or slot in promised_prompts(view) or has_turn(view, policy, slot):
         return True
     later = _once_prompts_are_in(view, slot)
     return n_restore_short(later, waiting_unit(view, line[0]), policy) <= n_spare_cells(later)

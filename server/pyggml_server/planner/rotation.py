@@ -1,69 +1,128 @@
-"""A turn for a parked chat that waited too long (rule 7). Off while `Policy.rotate_s` is 0.
+"""A turn for whoever waited too long (rule 7): a parked chat, or a prompt without cells. Off while `rotate_s` is 0.
 
-The residents who have been in the longest leave, as few as the head needs. A resident keeps its place for `rotate_s`
-too: with a long line behind the head every pass would rotate otherwise, and a turn would be one token long.
+Both stand in one line by the time since which they wait, so that chats that take turns with each other cannot keep a
+prompt out for ever. The residents who have been in the longest leave, as few as it takes. A resident keeps its place
+for `rotate_s` too: with a long line every pass would rotate otherwise, and a turn would be one token long.
 Never while a park is in flight: a rotation whose copy lands late is looked at again on the pass that sees it land, and
-the head finds the room. The last resident may leave: the head takes its place.
+whoever waits finds the room. The last resident may leave: somebody takes its place.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pyggml_server.planner.budget import give_backs_for_park
-from pyggml_server.planner.margins import promised_prompts
+from pyggml_server.planner.margins import n_restore_short, n_step_short, promised_prompts
 from pyggml_server.planner.plan import Reason, RefuseRotation
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.restores import admit, fits_with_spare, ready_head
+from pyggml_server.planner.restores import admit, ready_head
 from pyggml_server.planner.sketch import PlanSketch
+from pyggml_server.planner.spare import n_prefix_cells, n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, is_parkable, resident_units
 from pyggml_server.planner.victims import frees_late, park_actions, without
-from pyggml_server.planner.view import SlotPhase, View
+from pyggml_server.planner.view import SlotPhase, SlotView, View
 
 
-def rotate(sketch: PlanSketch, policy: Policy) -> None:
-    """Park the longest resident for the head of the line, if its turn has come and the budget holds both states."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The cells that a turn takes. What waiting prompts hold is given up for it too, `keep_slot`'s own prefix aside:
+    they wait behind it, and must not keep it out."""
+
+    short_of: Callable[[View], int]
+    keep_slot: int | None = None
+
+    def fits(self, view: View) -> bool:
+        """Whether the room is there once everything that costs nobody a park is given up."""
+        return self.short_of(view) <= n_spare_cells(view) + n_prefix_cells(view, self.keep_slot)
+
+
+def give_prompt_its_turn(sketch: PlanSketch, policy: Policy) -> bool:
+    """Start the first prompt in line if its turn has come, parking for it whom it takes and the budget allows.
+
+    False when whoever is parked has to wait for that: they were parked later than this prompt began to wait, and small
+    ones that come in first would keep the room for it from ever being whole.
+    """
+    prompt = next(iter(sketch.view.started()), None)
+    if prompt is None or not has_turn(sketch.view, policy, prompt) or _starts_anyway(sketch.view, prompt):
+        return True
+    whole = replace(prompt, n_step_cells=prompt.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
+    room = Room(lambda view: n_step_short(view, [whole]), keep_slot=prompt.slot_id)
+    if _may_rotate(sketch, prompt) and _make_room(sketch, policy, prompt, room, for_request=prompt.request_order):
+        sketch.start(sketch.view.slot(prompt.slot_id))
+        return True
+    # host memory refuses it its turn: the parked, who would give memory back, must not wait for that
+    return bool(sketch.view.slot(prompt.slot_id).is_rotation_refusal_known or sketch.view.refused_parks)
+
+
+def give_head_its_turn(sketch: PlanSketch, policy: Policy) -> None:
+    """Park the longest residents for the head of the line, if its turn has come and the budget holds all states."""
     head = ready_head(sketch)
-    if head is None or not _is_due(sketch, policy, head):
+    if head is None or policy.rotate_s <= 0 or not _is_due(sketch.view, policy, head[0].parked_at_s):
         return
-    leaving = _leaving(sketch.view, policy, head)
+    room = Room(lambda view: n_restore_short(view, head, policy))
+    if _may_rotate(sketch) and _make_room(sketch, policy, head[0], room):
+        admit(sketch, policy, head, Reason.ROTATION)
+
+
+def _may_rotate(sketch: PlanSketch, prompt: SlotView | None = None) -> bool:
+    """Whether no park is in flight or ordered, and no other prompt was promised the room that a park makes."""
+    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in sketch.view.slots)
+    return not (sketch.has_parks or is_leaving or any(slot != prompt for slot in promised_prompts(sketch.view)))
+
+
+def has_turn(view: View, policy: Policy, slot: SlotView) -> bool:
+    """Whether this started prompt has waited longer than the delay, and longer than everybody who is parked."""
+    line = view.waiting()
+    is_first = not line or slot.started_at_s < line[0].parked_at_s
+    return policy.rotate_s > 0 and is_first and _is_due(view, policy, slot.started_at_s)
+
+
+def _starts_anyway(view: View, slot: SlotView) -> bool:
+    return not view.waiting() and n_step_short(view, [slot]) <= n_spare_cells(view)
+
+
+def _is_due(view: View, policy: Policy, waits_since_s: float) -> bool:
+    return view.now_s - waits_since_s > policy.rotate_s
+
+
+def _make_room(
+    sketch: PlanSketch, policy: Policy, waiter: SlotView, room: Room, for_request: int | None = None
+) -> bool:
+    """Make all of this room, at once. False when it cannot be made, or comes free only later."""
+    leaving = _leaving(sketch.view, policy, room)
     if leaving is None:
-        return
+        return False
     if not _budget_holds(sketch.view, leaving):
-        if not any(slot.is_rotation_refusal_known for slot in head):
-            sketch.add(RefuseRotation(head[0].slot_id, Reason.BUDGET_TOO_SMALL))
-        return
+        if not waiter.is_rotation_refusal_known:
+            sketch.add(RefuseRotation(waiter.slot_id, Reason.BUDGET_TOO_SMALL))
+        return False
     for unit in leaving:
-        sketch.extend(park_actions(sketch.view, unit, Reason.ROTATION) or ())
+        sketch.extend(park_actions(sketch.view, unit, Reason.ROTATION, for_request) or ())
         if frees_late(unit):
-            return
-    admit(sketch, policy, head, Reason.ROTATION)
+            return False
+    sketch.extend(spare_actions(sketch.view, room.short_of(sketch.view), Reason.ROTATION))
+    sketch.extend(prefix_sacrifices(sketch.view, room.short_of(sketch.view), Reason.ROTATION, room.keep_slot))
+    return True
 
 
-def _is_due(sketch: PlanSketch, policy: Policy, head: Unit) -> bool:
-    if policy.rotate_s <= 0 or sketch.has_parks or promised_prompts(sketch.view):
-        return False
-    if any(slot.phase is SlotPhase.PREEMPTING for slot in sketch.view.slots):
-        return False
-    return sketch.view.now_s - head[0].parked_at_s > policy.rotate_s
-
-
-def _leaving(view: View, policy: Policy, head: Unit) -> list[Unit] | None:
-    """Who leaves so that the head fits; None when those who had their turn do not make room enough."""
+def _leaving(view: View, policy: Policy, room: Room) -> list[Unit] | None:
+    """Who leaves so that it fits; None when those who had their turn do not make room enough."""
     leaving: list[Unit] = []
     parkable = [unit for unit in resident_units(view) if is_parkable(view, unit)]
     had_turn = [unit for unit in parkable if view.now_s - unit[0].resident_since_s >= policy.rotate_s]
+    had_turn.sort(key=lambda unit: (unit[0].resident_since_s, unit[0].slot_id))
     unlimited = replace(view, ram_limit_bytes=None)  # whether the budget holds it too is the next question
-    for unit in sorted(had_turn, key=lambda unit: (unit[0].resident_since_s, unit[0].slot_id)):
-        leaving.append(unit)
-        unlimited = without(unlimited, unit)
-        if fits_with_spare(unlimited, head, policy):
-            return leaving
-    return None
+    while not room.fits(unlimited):
+        if not had_turn:
+            return None
+        leaving.append(had_turn.pop(0))
+        unlimited = without(unlimited, leaving[-1])
+    return leaving
 
 
 def _budget_holds(view: View, leaving: list[Unit]) -> bool:
-    """Whether all their states fit beside the head's, whose buffer is kept through its restore."""
+    """Whether all their states fit beside those that are parked; a head's buffer is kept through its restore."""
     for unit in leaving:
         if give_backs_for_park(view, unit) is None:
             return False

@@ -33,6 +33,12 @@ def n_spare_cells(view: View) -> int:
     return n_leftover + sum(slot.n_cells_owned for slot in _cached(view))
 
 
+def n_prefix_cells(view: View, keep_slot: int | None = None) -> int:
+    """All the cells that `prefix_sacrifices` could free once `spare_actions` has freed its own."""
+    waiting = (slot for slot in view.started() if slot.slot_id != keep_slot)
+    return sum(n_trimmed_cells(slot, 0) - n_trimmed_cells(slot, slot.n_kept_cells) for slot in waiting)
+
+
 def prefix_sacrifices(view: View, n_short: int, reason: Reason, keep_slot: int | None = None) -> list[TrimStarted]:
     """Make waiting prompts give up even the prefix that they would have reused, the latest first.
 

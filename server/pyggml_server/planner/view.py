@@ -56,6 +56,7 @@ class SlotView:
 
     Order:
       request_order       number of the request, growing in order of arrival and never used twice.
+      started_at_s        when its request got the slot and began to wait for cells.
       resident_since_s    when it last got cells (start of its prompt, or its restore).
       parked_at_s         when its park was issued; `park_order` breaks ties and grows with each park of the engine.
       last_used_s         IDLE: when its cached prompt was last used.
@@ -71,7 +72,7 @@ class SlotView:
       buffer_bytes        host memory that it holds now, used or kept for its next park.
       group_id            n > 1 requests that still share cells (see `GroupView`); None once diverged.
       is_media_step       the next step is a media chunk: never cut.
-      is_rotation_refusal_known  a `RefuseRotation` was already carried out for its present park.
+      is_rotation_refusal_known  a `RefuseRotation` was already carried out for its present wait.
     """
 
     slot_id: int
@@ -83,6 +84,7 @@ class SlotView:
     n_prompt_left: int = 0
     n_kept_cells: int = 0
     request_order: int = 0
+    started_at_s: float = 0.0
     resident_since_s: float = 0.0
     parked_at_s: float = 0.0
     park_order: int = 0
