@@ -1,6 +1,7 @@
 """What crosses between the web side and the engine thread: small frozen messages and one published snapshot.
 
-A leaf: imports nothing of the server. Payloads are bytes in the layout of the native shim; only `native` reads them.
+A leaf: imports nothing of the server but `history`. Payloads are bytes in the layout of the native shim; only `native`
+reads them.
 Inbound messages are made on any web thread, outbound ones on the engine thread, and none is changed afterwards.
 """
 
@@ -10,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from pyggml_server.history import History
 
 
 class TaskHandle(Protocol):
@@ -165,6 +168,7 @@ class SlotSnapshot:
     parked_bytes: int = 0
     parked_ms: float = 0.0
     n_preempted: int = 0
+    parked_at_s: float | None = None  # when its present park began; monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,9 @@ class Counters:
     gap_bounds_s: tuple[float, ...] = ()
     gap_counts: tuple[int, ...] = ()
     gap_sum_s: float = 0.0
+    # those of them that overlapped another slot's park or restore, in the same buckets
+    survivor_gap_counts: tuple[int, ...] = ()
+    survivor_gap_sum_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +223,7 @@ class Snapshot:
     slots: tuple[SlotSnapshot, ...] = ()
     counters: Counters = field(default_factory=Counters)
     time_started_s: float = 0.0
+    history: History = field(default_factory=History)
 
 
 class EnginePort(Protocol):

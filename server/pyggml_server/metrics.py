@@ -5,7 +5,7 @@ A leaf and pure: turns the counters of one snapshot into bytes. Keeps no totals 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import generate_latest
@@ -44,7 +44,7 @@ class CountersCollector(Collector):
             yield CounterMetricFamily(PREFIX + entry.name.removesuffix("_total"), entry.help, value=entry.value)
         for entry in (*_stock_gauges(self._counters), *_preempt_gauges(self._counters)):
             yield GaugeMetricFamily(PREFIX + entry.name, entry.help, value=entry.value)
-        yield _gap_histogram(self._counters)
+        yield from _gap_histograms(self._counters)
 
 
 def _stock_counters(c: Counters) -> tuple[Value, ...]:
@@ -124,17 +124,25 @@ def _preempt_gauges(c: Counters) -> tuple[Value, ...]:
     )
 
 
-def _gap_histogram(c: Counters) -> HistogramMetricFamily:
-    uppers = [*(str(bound_s) for bound_s in c.gap_bounds_s), "+Inf"]
+def _gap_histograms(c: Counters) -> Iterator[HistogramMetricFamily]:
+    help_text = "Time between two tokens of a running slot"
+    yield _histogram("token_gap_seconds", help_text, c.gap_bounds_s, c.gap_counts, c.gap_sum_s)
+    help_text += " while another slot was parked or restored"
+    yield _histogram("survivor_gap_seconds", help_text, c.gap_bounds_s, c.survivor_gap_counts, c.survivor_gap_sum_s)
+
+
+def _histogram(
+    name: str, help_text: str, bounds_s: Sequence[float], counts: Sequence[int], sum_s: float
+) -> HistogramMetricFamily:
+    uppers = [*(str(bound_s) for bound_s in bounds_s), "+Inf"]
     # before the first gap the engine may publish no buckets at all
-    counts = c.gap_counts or (0,) * len(uppers)
+    counts = counts or (0,) * len(uppers)
     cumulative = 0
     buckets: list[tuple[str, float]] = []
     for upper, count in zip(uppers, counts, strict=True):
         cumulative += count
         buckets.append((upper, cumulative))
-    help_text = "Time between two tokens of a running slot"
-    return HistogramMetricFamily(PREFIX + "token_gap_seconds", help_text, buckets=buckets, sum_value=c.gap_sum_s)
+    return HistogramMetricFamily(PREFIX + name, help_text, buckets=buckets, sum_value=sum_s)
 
 
 def _rate(n_steps: int, seconds: float) -> float:

@@ -11,7 +11,7 @@ from tests.docs.documents import ROOT, section, text_of
 
 # Their folder's own line stands for these.
 WITHOUT_LINE = {"__init__.py", "py.typed"}
-SOURCES = {".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".txt", ""}
+SOURCES = {".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".html", ".css", ".js", ".txt", ""}
 NO_SOURCE = {"__pycache__"}
 MAPPED = ("pyggml", "server", "native", "build_support", "scripts", "examples")
 

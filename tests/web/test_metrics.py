@@ -92,6 +92,19 @@ def test_busy_slots_are_an_average_per_decode() -> None:
     )
 
 
+def test_gaps_of_survivors_are_a_histogram_of_their_own_in_the_same_buckets() -> None:
+    counters = Counters(gap_bounds_s=(0.01, 0.1), survivor_gap_counts=(0, 2, 1), survivor_gap_sum_s=0.75)
+    families = {family.name: family for family in text_string_to_metric_families(render(counters).decode())}
+    samples = {(s.name, s.labels.get("le")): s.value for s in families["llamacpp:survivor_gap_seconds"].samples}
+    assert samples == {
+        ("llamacpp:survivor_gap_seconds_bucket", "0.01"): 0.0,
+        ("llamacpp:survivor_gap_seconds_bucket", "0.1"): 2.0,
+        ("llamacpp:survivor_gap_seconds_bucket", "+Inf"): 3.0,
+        ("llamacpp:survivor_gap_seconds_count", None): 3.0,
+        ("llamacpp:survivor_gap_seconds_sum", None): 0.75,
+    }
+
+
 def test_gaps_are_a_cumulative_histogram() -> None:
     counters = Counters(gap_bounds_s=(0.01, 0.1), gap_counts=(5, 2, 1), gap_sum_s=3.5)
     families = {family.name: family for family in text_string_to_metric_families(render(counters).decode())}

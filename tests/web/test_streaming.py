@@ -119,6 +119,17 @@ def test_silence_is_filled_with_pings(server: Running) -> None:
         assert [event for event in stream if event != ":"] == ["data: 1", "data: [DONE]"]
 
 
+def test_a_parked_stream_is_kept_alive(server: Running) -> None:
+    opening = server.posting_stream('{"stream":true,"ping":0.001}')
+    (task_id,) = server.engine.next_task_ids()
+    server.engine.say(Token(task_id, b"1"), Notice(task_id, "preempted"))
+    with opening.response() as response:
+        stream = events(response)
+        assert [next(stream) for _ in range(4)] == ["data: 1", ": preempted", ":", ":"]
+        server.engine.say(Notice(task_id, "resumed"), Finished(task_id, b"2"))
+        assert [event for event in stream if event != ":"] == [": resumed", "data: 2", "data: [DONE]"]
+
+
 def test_several_tasks_share_a_stream_and_the_last_one_ends_it(server: Running) -> None:
     opening = server.posting_stream('{"stream":true,"n":2}')
     first, second = server.engine.next_task_ids(2)

@@ -14,6 +14,7 @@ from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.history import EventKind
 from pyggml_server.messages import Notice
 from pyggml_server.planner import plan as orders
 from pyggml_server.planner.view import RESIDENT_PHASES
@@ -108,6 +109,7 @@ class Applier:
         except TransferRefusedError as error:
             slot.state.come_back()
             state.counters.tally.preempt_refusals_total += 1
+            state.recorder.note(EventKind.REFUSAL, slot, state.clock(), str(error))
             log.warning("slot %d: park refused: %s", slot.id, error)
             return False
         slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)

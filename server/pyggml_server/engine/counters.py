@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyggml_server import messages
 
-GAP_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+GAP_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(slots=True)
@@ -36,7 +36,12 @@ class Tally:
     park_seconds_total: float = 0.0
     restore_seconds_total: float = 0.0
     gap_sum_s: float = 0.0
+    survivor_gap_sum_s: float = 0.0
     gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
+    survivor_gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
+
+
+_BUCKETS = frozenset({"gap_counts", "survivor_gap_counts"})
 
 
 class RateWindow:
@@ -72,10 +77,14 @@ class Counters:
         self.tally = Tally()
         self.window = RateWindow()
 
-    def count_gap(self, gap_s: float) -> None:
-        """One inter-token gap of a slot that kept running."""
-        self.tally.gap_counts[bisect_left(GAP_BOUNDS_S, gap_s)] += 1
+    def count_gap(self, gap_s: float, *, is_survivors: bool) -> None:
+        """One inter-token gap of a slot that kept running; `is_survivors`: while another was parked or restored."""
+        bucket = bisect_left(GAP_BOUNDS_S, gap_s)
+        self.tally.gap_counts[bucket] += 1
         self.tally.gap_sum_s += gap_s
+        if is_survivors:
+            self.tally.survivor_gap_counts[bucket] += 1
+            self.tally.survivor_gap_sum_s += gap_s
 
     def count_prompt(self, n_tokens: int, seconds: float) -> None:
         """Prompt tokens decoded in one step that took `seconds`."""
@@ -92,12 +101,13 @@ class Counters:
     def publish(self, **gauges: int) -> messages.Counters:
         """A frozen copy with the gauges of this moment."""
         tally = self.tally
-        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name != "gap_counts"}
+        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _BUCKETS}
         (prompt_steps, prompt_s), (predicted_steps, predicted_s) = self.window.values()
         return messages.Counters(
             **totals,
             gap_bounds_s=GAP_BOUNDS_S,
             gap_counts=tuple(tally.gap_counts),
+            survivor_gap_counts=tuple(tally.survivor_gap_counts),
             prompt_steps_window=prompt_steps,
             prompt_seconds_window=prompt_s,
             predicted_steps_window=predicted_steps,

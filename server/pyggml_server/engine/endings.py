@@ -13,6 +13,7 @@ from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.snapshot import slot_snapshot
 from pyggml_server.engine.state import EngineState
+from pyggml_server.history import EventKind
 from pyggml_server.messages import Cancelled, Failed, Finished, SlotSnapshot
 from pyggml_server.native.errors import error_object
 
@@ -37,6 +38,7 @@ def finish(state: EngineState, slot: Slot) -> None:
 def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server_error", **extra: int) -> None:
     """End this job, and no other, with an error."""
     job = slot.active_job
+    state.recorder.note(EventKind.END, slot, state.clock(), message)
     _release(state, slot)
     log.error("task id = %d, error: %s", job.task_id, message)
     fail_unplaced(state, job.task_id, message, error_type, **extra)
@@ -69,6 +71,7 @@ def fail_all(state: EngineState, message: str) -> None:
 def cancel(state: EngineState, slot: Slot) -> None:
     """Nobody waits for this job any more."""
     job = slot.active_job
+    state.recorder.note(EventKind.END, slot, state.clock(), "cancelled")
     _release(state, slot)
     cancel_unplaced(state, job.task_id)
 
@@ -111,6 +114,7 @@ def _as_idle(seen: SlotSnapshot) -> SlotSnapshot:
         state=SlotPhase.IDLE.value,
         is_preempted=False,
         parked_bytes=0,
+        parked_at_s=None,
         n_prompt_tokens_processed=0,
         n_prompt_tokens_cache=0,
         has_next_token=False,

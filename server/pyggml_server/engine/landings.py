@@ -12,6 +12,7 @@ from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
+from pyggml_server.history import EventKind
 from pyggml_server.messages import Notice
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def _land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     now_s = state.clock()
     tally.parked_bytes_total += copy.n_bytes
     tally.park_seconds_total += now_s - copy.started_s
-    _log_landing("parked", slot, copy, now_s)
+    _tell_landing(state, slot, copy, EventKind.PARK, now_s)
 
 
 def _land_restore(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
@@ -105,15 +106,17 @@ def _land_restore(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     tally.restored_bytes_total += copy.n_bytes
     tally.restore_seconds_total += now_s - copy.started_s
     state.outbox.append(Notice(job.task_id, "resumed"))
-    _log_landing("restored", slot, copy, now_s)
+    _tell_landing(state, slot, copy, EventKind.RESTORE, now_s)
 
 
-def _log_landing(what: str, slot: Slot, copy: CopyInFlight, now_s: float) -> None:
+def _tell_landing(state: EngineState, slot: Slot, copy: CopyInFlight, kind: EventKind, now_s: float) -> None:
     took_s = now_s - copy.started_s
+    state.last_copy_at_s = now_s
+    state.recorder.note(kind, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
     log.info(
         "slot %d: %s task %d (%s): %d cells, %.2f MiB, issued in %.2f ms, landed after %.2f ms, %.2f GB/s",
         slot.id,
-        what,
+        "parked" if kind is EventKind.PARK else "restored",
         slot.active_job.task_id,
         copy.reason.value,
         copy.n_cells,

@@ -22,7 +22,8 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         kv_cells=state.pool.n_cells,
         kv_cells_used=state.pool.n_cells_used(),
     )
-    return Snapshot(tuple(slot_snapshot(slot, now_s) for slot in state.slots), counters, time_started_s)
+    slots = tuple(slot_snapshot(slot, now_s) for slot in state.slots)
+    return Snapshot(slots, counters, time_started_s, state.recorder.history)
 
 
 def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
@@ -52,4 +53,5 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         parked_bytes=slot.transfer.state_bytes,
         parked_ms=parked_s * 1e3,
         n_preempted=job.n_parks,
+        parked_at_s=slot.parked_at_s if slot.state.is_preempted else None,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.counters import Counters
+from pyggml_server.engine.recorder import Recorder
 from pyggml_server.engine.slot import Slot
 from pyggml_server.messages import Outbound
 from pyggml_server.planner.policy import Policy
@@ -23,6 +24,7 @@ class EngineState:
 
     ram_limit_bytes  `--preempt-ram` in bytes.
     outbox           messages of this pass, delivered at its end.
+    last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     """
 
     runtime: Runtime
@@ -31,11 +33,13 @@ class EngineState:
     policy: Policy
     ram_limit_bytes: int
     counters: Counters = field(default_factory=Counters)
+    recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)
     clock: Callable[[], float] = time.monotonic
     n_passes: int = 0
     n_parks: int = 0
     n_requests: int = 0
+    last_copy_at_s: float = float("-inf")
 
     def slot(self, slot_id: int) -> Slot:
         """The slot of that id."""

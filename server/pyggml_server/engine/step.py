@@ -49,6 +49,8 @@ def _decode(state: EngineState, piece: Slice) -> int:
     if status != STATUS_DONE:
         return status
     now_s = state.clock()
+    if any(slot.copy is not None for slot in state.slots):
+        state.last_copy_at_s = now_s
     tally = state.counters.tally
     tally.n_decode_total += 1
     tally.n_busy_slots_total += sum(1 for _ in state.busy())
@@ -92,7 +94,9 @@ def _take_token(state: EngineState, slot: Slot, sample: Sample, now_s: float) ->
     job.n_decoded += 1
     job.n_tokens_since_park += 1
     if job.last_token_at_s is not None:
-        state.counters.count_gap(now_s - job.last_token_at_s)
+        gap_s = now_s - job.last_token_at_s
+        state.counters.count_gap(gap_s, is_survivors=state.last_copy_at_s >= job.last_token_at_s)
+        state.recorder.count_gap(now_s, gap_s)
     job.last_token_at_s = now_s
     if sample.payload:
         state.outbox.append(Token(job.task_id, sample.payload))

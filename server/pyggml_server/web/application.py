@@ -17,6 +17,7 @@ from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
 from pyggml_server.web.gate import Gate
 from pyggml_server.web.page import page
+from pyggml_server.web.pool import PoolRoutes
 from pyggml_server.web.service import Service
 from pyggml_server.web.status import StatusRoutes
 from pyggml_server.web.text import TextRoutes
@@ -54,6 +55,7 @@ def routes(service: Service) -> list[BaseRoute]:
 
 def _status_routes(service: Service, prefix: str) -> list[BaseRoute]:
     status = StatusRoutes(service)
+    pool = PoolRoutes(service)
     return [
         Route(prefix + "/health", status.health),
         Route(prefix + "/v1/health", status.health),
@@ -63,6 +65,8 @@ def _status_routes(service: Service, prefix: str) -> list[BaseRoute]:
         Route(prefix + "/props", status.change_props, methods=["POST"]),
         Route(prefix + "/slots", status.slots),
         Route(prefix + "/metrics", status.metrics),
+        Route(prefix + "/pool", pool.page),
+        Route(prefix + "/pool.json", pool.numbers),
     ]
 
 

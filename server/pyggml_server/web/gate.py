@@ -15,9 +15,9 @@ from pyggml_server.web.service import Service
 
 log = logging.getLogger(__name__)
 
-# exact paths, without --api-prefix, as in llama-server
-PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html"})
-PATHS_WHILE_LOADING = frozenset({"/", "/index.html"})
+# exact paths, without --api-prefix, as in llama-server; /pool is ours, a page without numbers in it
+PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html", "/pool"})
+PATHS_WHILE_LOADING = frozenset({"/", "/index.html", "/pool"})
 BEARER = b"Bearer "
 
 

@@ -1,4 +1,4 @@
-"""The page at `/`: this server has no user interface of its own; --path serves one from a folder."""
+"""The page at `/`: links to what can be looked at; --path serves another one from a folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ PAGE = b"""<!doctype html>
 <meta charset="utf-8">
 <title>pyggml-server</title>
 <h1>pyggml-server</h1>
-<p>The API is here; there is no user interface. <code>--path FOLDER</code> serves one from a folder.</p>
+<p>The API is here. There is no page to chat on; <code>--path FOLDER</code> serves one from a folder.</p>
 <ul>
+<li><a href="pool">pool</a>: who holds the KV pool now, live</li>
 <li><a href="health">health</a></li>
 <li><a href="v1/models">models</a></li>
 <li><a href="props">props</a></li>

@@ -1,10 +1,21 @@
-"""The JSON of `/slots`: llama-server's fields of each slot, and those of preemption after them. Pure."""
+"""The JSON of `/slots`: llama-server's fields of each slot, and those of preemption after them. Reads only."""
 
 from __future__ import annotations
 
 import json
 
+from starlette.responses import Response
+
 from pyggml_server.messages import SlotSnapshot, Snapshot
+from pyggml_server.web.errors import refusal
+from pyggml_server.web.service import Service
+
+
+def refuse_without_slots(service: Service) -> Response | None:
+    """llama-server's refusal where `--no-slots` switched off what shows the slots, or None."""
+    if service.settings.endpoint_slots:
+        return None
+    return refusal("This server does not support slots endpoint. Start it with `--slots`", "not_supported_error")
 
 
 def slots_json(snapshot: Snapshot) -> bytes:

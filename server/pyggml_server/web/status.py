@@ -8,7 +8,7 @@ from starlette.responses import Response
 from pyggml_server import metrics
 from pyggml_server.web.errors import json_response, refusal
 from pyggml_server.web.service import Service
-from pyggml_server.web.slots import slots_json
+from pyggml_server.web.slots import refuse_without_slots, slots_json
 
 
 class StatusRoutes:
@@ -37,10 +37,9 @@ class StatusRoutes:
         return json_response(b'{"success":true}')
 
     async def slots(self, request: Request) -> Response:
-        if not self._service.settings.endpoint_slots:
-            return refusal(
-                "This server does not support slots endpoint. Start it with `--slots`", "not_supported_error"
-            )
+        refused = refuse_without_slots(self._service)
+        if refused is not None:
+            return refused
         snapshot = self._service.backend.engine.snapshot()
         if request.query_params.get("fail_on_no_slot") and all(slot.is_processing for slot in snapshot.slots):
             return refusal("no slot available", "unavailable_error")

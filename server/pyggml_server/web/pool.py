@@ -1,0 +1,149 @@
+"""The page at `/pool` and the numbers that it asks for at `/pool.json`. Event loop thread; never waits for the engine.
+
+Reads the published snapshot only. The page is one HTML file: style and scripts of `pool_page/` are put into it here,
+and its Content-Security-Policy lets it load nothing else and talk to this server only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pyggml_server.history import GapSecond, PoolEvent
+from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
+from pyggml_server.web.errors import json_response
+from pyggml_server.web.service import Service
+from pyggml_server.web.slots import refuse_without_slots
+
+SCRIPTS = ("words.js", "picture.js", "timeline.js", "page.js")  # each uses those before it
+TOTALS = (
+    "preemptions_total",
+    "restores_total",
+    "rotations_total",
+    "recomputes_total",
+    "preempt_refusals_total",
+    "requests_finished_total",
+    "requests_failed_total",
+    "requests_cancelled_total",
+)
+
+
+class PoolRoutes:
+    """The two handlers."""
+
+    def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service = service
+        self._clock = clock
+        self._page = assemble_page()
+
+    async def page(self, _: Request) -> Response:
+        """The page itself, also while the model loads and without a key: it shows nothing by itself."""
+        return Response(self._page, headers=page_headers(self._page))
+
+    async def numbers(self, _: Request) -> Response:
+        """What the page draws. `--no-slots` switches it off together with `/slots`."""
+        refused = refuse_without_slots(self._service)
+        return refused or json_response(pool_json(self._service.backend.engine.snapshot(), self._clock()))
+
+
+def pool_json(snapshot: Snapshot, now_s: float) -> bytes:
+    """The snapshot as the page reads it; `now_s` of the monotonic clock, to which all ages are relative."""
+    shown = {
+        "time_started_s": snapshot.time_started_s,
+        "pool": _pool(snapshot.counters),
+        "totals": {name: getattr(snapshot.counters, name) for name in TOTALS},
+        "slots": [_slot(slot, now_s) for slot in snapshot.slots],
+        "events": [_event(event, now_s) for event in snapshot.history.events],
+        "gap_seconds": [_gap_second(second, now_s) for second in snapshot.history.gap_seconds],
+    }
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def assemble_page() -> bytes:
+    """The one HTML file: the skeleton with its style and scripts inside. Reads files of the package."""
+    folder = resources.files("pyggml_server.web") / "pool_page"
+    style = (folder / "style.css").read_text(encoding="utf-8")
+    script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    return (
+        page.replace("<style></style>", f"<style>{style}</style>")
+        .replace("<script></script>", f"<script>{script}</script>")
+        .encode()
+    )
+
+
+def page_headers(page: bytes) -> dict[str, str]:
+    """Content type, no caching, and a policy under which only the page's own style and script run."""
+    policy = (
+        f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"frame-ancestors 'self'; style-src '{_hash_of(page, b'style')}'; script-src '{_hash_of(page, b'script')}'"
+    )
+    return {
+        "content-type": "text/html; charset=utf-8",
+        "cache-control": "no-cache",
+        "content-security-policy": policy,
+    }
+
+
+def _hash_of(page: bytes, tag: bytes) -> str:
+    inside = page.partition(b"<" + tag + b">")[2].partition(b"</" + tag + b">")[0]
+    return "sha256-" + base64.b64encode(hashlib.sha256(inside).digest()).decode()
+
+
+def _pool(counters: Counters) -> dict[str, object]:
+    return {
+        "n_cells": counters.kv_cells,
+        "n_cells_used": counters.kv_cells_used,
+        "n_deferred": counters.requests_deferred,
+        "held_bytes": counters.preempt_ram_bytes,
+        "limit_bytes": counters.preempt_ram_limit_bytes,
+        "pinned_bytes": counters.pinned_pool_bytes,
+    }
+
+
+def _slot(slot: SlotSnapshot, now_s: float) -> dict[str, object]:
+    return {
+        "id": slot.id,
+        "state": slot.state,
+        "id_task": slot.id_task if slot.is_processing else None,
+        "is_preempted": slot.is_preempted,
+        "is_transferring": slot.is_transferring,
+        "n_cells": slot.n_cells,
+        "n_tokens": slot.n_prompt_tokens,
+        "n_decoded": slot.n_decoded,
+        "n_preempted": slot.n_preempted,
+        "parked_bytes": slot.parked_bytes,
+        "parked_ms": slot.parked_ms,
+        "waiting_s": None if slot.parked_at_s is None else now_s - slot.parked_at_s,
+    }
+
+
+def _event(event: PoolEvent, now_s: float) -> dict[str, object]:
+    return {
+        "number": event.number,
+        "age_s": now_s - event.at_s,
+        "kind": event.kind.value,
+        "id_slot": event.slot_id,
+        "id_task": event.task_id,
+        "reason": event.reason,
+        "n_cells": event.n_cells,
+        "n_bytes": event.n_bytes,
+        "took_ms": event.took_s * 1e3,
+    }
+
+
+def _gap_second(second: GapSecond, now_s: float) -> dict[str, object]:
+    """`age_s` is that of the second's end."""
+    return {
+        "age_s": now_s - (second.second + 1),
+        "n_gaps": second.n_gaps,
+        "worst_ms": second.worst_s * 1e3,
+        "mean_ms": second.sum_s / second.n_gaps * 1e3,
+    }

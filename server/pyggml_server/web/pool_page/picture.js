@@ -1,0 +1,128 @@
+
+// The pool as squares, who is parked beside it, the totals and the table of slots. Draws; keeps nothing.
+
+const N_SQUARES = 256;
+
+/**
+ * Shares `n` squares out by weight: at least one for each weight above 0, all of them given away.
+ * There must be fewer weights above 0 than squares.
+ */
+function shareSquares(weights, n) {
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  const exact = weights.map((weight) => (total > 0 ? (weight / total) * n : 0));
+  const shares = exact.map((share, i) => (weights[i] > 0 ? Math.max(1, Math.floor(share)) : 0));
+  let left = n - shares.reduce((sum, share) => sum + share, 0);
+  const byLack = [...weights.keys()].filter((i) => weights[i] > 0);
+  while (left !== 0 && byLack.length > 0) {
+    byLack.sort((a, b) => exact[b] - shares[b] - (exact[a] - shares[a]));
+    const at = left > 0 ? byLack[0] : byLack.findLast((i) => shares[i] > 1);
+    shares[at] += Math.sign(left);
+    left -= Math.sign(left);
+  }
+  return shares;
+}
+
+/** Who holds cells: `{slot, nCells}`, in order of slots; `slot` null for cells that no slot accounts for. */
+function holdersOf(shown) {
+  const holders = shown.slots.filter((slot) => slot.n_cells > 0).map((slot) => ({ slot, nCells: slot.n_cells }));
+  const nKnown = holders.reduce((sum, holder) => sum + holder.nCells, 0);
+  if (shown.pool.n_cells_used > nKnown) {
+    holders.push({ slot: null, nCells: shown.pool.n_cells_used - nKnown });
+  }
+  return holders;
+}
+
+function squareOf({ slot }) {
+  if (slot === null) {
+    return { className: "cell", text: "?" };
+  }
+  const look = slot.state === "idle" ? "kept" : "held";
+  return { className: `cell ${look} ${slotClass(slot.id)}`, text: String(slot.id) };
+}
+
+function drawCells(shown) {
+  const holders = holdersOf(shown);
+  const nFree = Math.max(0, shown.pool.n_cells - shown.pool.n_cells_used);
+  const shares = shareSquares([...holders.map((holder) => holder.nCells), nFree], Math.min(N_SQUARES, shown.pool.n_cells));
+  const squares = holders.flatMap((holder, i) => Array(shares[i]).fill(squareOf(holder)));
+  squares.push(...Array(shares.at(-1)).fill({ className: "cell", text: "" }));
+  const grid = document.getElementById("cells");
+  while (grid.children.length > squares.length) {
+    grid.lastChild.remove();
+  }
+  while (grid.children.length < squares.length) {
+    grid.append(element("span"));
+  }
+  squares.forEach((square, i) => {
+    grid.children[i].className = square.className;
+    grid.children[i].textContent = square.text;
+  });
+  say("cells-text", cellsText(holders, nFree, shown.pool));
+}
+
+function cellsText(holders, nFree, pool) {
+  const parts = holders.map(({ slot, nCells }) => {
+    if (slot === null) {
+      return `${nCells} shared`;
+    }
+    return slot.state === "idle" ? `slot ${slot.id} keeps ${nCells}` : `slot ${slot.id} holds ${nCells}`;
+  });
+  return `${pool.n_cells_used} of ${countText(pool.n_cells, "cell")} in use: ${[...parts, `${nFree} free`].join(", ")}.`;
+}
+
+function drawParked(shown) {
+  const { held_bytes: held, limit_bytes: limit } = shown.pool;
+  const memory = document.getElementById("memory");
+  memory.hidden = limit === 0;
+  memory.max = Math.max(limit, 1);
+  memory.value = held;
+  const line = shown.slots.filter((slot) => slot.is_preempted).sort((a, b) => (b.waiting_s ?? 0) - (a.waiting_s ?? 0));
+  const heldText = `${countText(line.length, "slot")} parked, ${bytesText(held)} of ${bytesText(limit)} held`;
+  say("memory-text", limit === 0 ? "Preemption is off: nobody is ever parked." : heldText);
+  document.getElementById("parked").replaceChildren(...line.map(parkedItem));
+}
+
+function parkedItem(slot, place) {
+  const waiting = slot.waiting_s === null ? "copying" : `waiting ${secondsText(slot.waiting_s)}`;
+  return element("li", {
+    className: slotClass(slot.id),
+    children: [
+      element("strong", { text: `slot ${slot.id}${place === 0 ? ", next to come back" : ""}` }),
+      `${waiting}, ${bytesText(slot.parked_bytes)}, ${countText(slot.n_tokens, "cell")}, ${countText(slot.n_preempted, "park")} so far`,
+    ],
+  });
+}
+
+function drawTotals({ pool, slots, totals }) {
+  const nParked = slots.filter((slot) => slot.is_preempted).length;
+  const nRunning = slots.filter((slot) => slot.state !== "idle").length - nParked;
+  const numbers = {
+    "cells in use": `${Math.round((100 * pool.n_cells_used) / Math.max(1, pool.n_cells))} %`,
+    running: nRunning,
+    parked: nParked,
+    "in line": pool.n_deferred,
+    parks: totals.preemptions_total,
+    restores: totals.restores_total,
+    rotations: totals.rotations_total,
+    finished: totals.requests_finished_total,
+    failed: totals.requests_failed_total,
+  };
+  const tiles = Object.entries(numbers).map(([name, value]) =>
+    element("div", { children: [element("dt", { text: name }), element("dd", { text: String(value) })] }),
+  );
+  document.getElementById("totals").replaceChildren(...tiles);
+}
+
+function drawSlots({ slots }) {
+  const rows = slots.map((slot) => {
+    const parkedText = slot.parked_ms > 0 ? secondsText(slot.parked_ms / 1000) : "";
+    const values = [slot.state.replaceAll("_", " "), slot.id_task ?? "", slot.n_cells, slot.n_decoded, slot.n_preempted, parkedText];
+    const name = element("th", { text: String(slot.id) });
+    name.scope = "row";
+    return element("tr", {
+      className: slotClass(slot.id),
+      children: [name, ...values.map((value) => element("td", { text: String(value) }))],
+    });
+  });
+  document.getElementById("slots").replaceChildren(...rows);
+}

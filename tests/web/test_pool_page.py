@@ -1,0 +1,206 @@
+"""The page at `/pool` in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pyggml_server.messages import Counters, Snapshot
+
+from tests.web.browser import PHONE_PX, PoolPage, browser
+from tests.web.fakes import FakeSettings
+from tests.web.pool_snapshots import busy_pool
+from tests.web.running import Running, running
+
+# every text that stands directly in an element, with the contrast of its colour and the first opaque ground below it
+CONTRASTS = """
+const light = (rgb) => rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const numbers = (text) => text.match(/[0-9.]+/g).map(Number);
+const ground = (e) => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0) { return c.slice(0, 3); } } return [255, 255, 255]; };
+return [...document.querySelectorAll("body *")]
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && e.getClientRects().length)
+    .map((e) => { const style = getComputedStyle(e);
+        const ink = light(numbers(e instanceof SVGElement ? style.fill : style.color).slice(0, 3));
+        const under = light(ground(e));
+        return [e.textContent, (Math.max(ink, under) + 0.05) / (Math.min(ink, under) + 0.05)]; });
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolPage]:
+    with browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(page: PoolPage, server: Running) -> PoolPage:
+    """The page over a busy pool, drawn."""
+    server.engine.published = busy_pool()
+    page.open(server.url + "/pool")
+    page.until_text("status", "Live")
+    return page
+
+
+def test_each_square_bears_the_number_of_the_slot_that_holds_it(open_page: PoolPage) -> None:
+    # 256 squares of 4 cells
+    assert open_page.count("#cells > *") == 256
+    assert open_page.texts("#cells .held") == ["0"] * 128
+    assert open_page.texts("#cells .kept") == ["1"] * 32
+
+
+def test_the_picture_of_the_pool_is_told_in_words_too(open_page: PoolPage) -> None:
+    words = "640 of 1024 cells in use: slot 0 holds 512, slot 1 keeps 128, 384 free."
+    assert open_page.text("cells-text") == words
+    assert open_page.script("return document.getElementById('cells').getAttribute('aria-labelledby')") == "cells-text"
+
+
+def test_parked_slots_stand_beside_the_pool_with_bytes_and_waiting_time_head_of_the_line_first(
+    open_page: PoolPage,
+) -> None:
+    first, second = open_page.texts("#parked li")
+    tells = r"\nwaiting [\d.]+ (s|min \d+ s), 6\.0 MiB, 300 cells, 2 parks so far"
+    assert re.fullmatch("slot 3, next to come back" + tells, first)
+    assert second.startswith("slot 2\nwaiting ")
+    assert open_page.text("memory-text") == "2 slots parked, 8.0 MiB of 64.0 MiB held"
+    assert open_page.script("const m = document.getElementById('memory'); return m.value / m.max") == 0.125
+
+
+def test_the_time_line_has_a_mark_for_each_event_and_a_hatched_span_for_each_time_parked(open_page: PoolPage) -> None:
+    assert open_page.texts("#lanes text")[:4] == ["slot 0", "slot 1", "slot 2", "slot 3"]
+    assert open_page.count("#lanes path.mark") == 5
+    assert open_page.count("#lanes rect.hatched") == 3
+    assert open_page.text("lanes-text") == "3 parks and 1 restore in the last minute."
+
+
+def test_events_are_told_in_words_newest_first(open_page: PoolPage) -> None:
+    events = open_page.texts("#events li")
+    assert len(events) == 5
+    assert events[0].endswith("ago: slot 2 parked, 100 cells, 2.0 MiB in 1.0 ms: no room for the next step")
+    assert events[1].endswith("ago: slot 1 ended, 128 cells: cancelled")
+    assert events[4].endswith("ago: slot 3 parked, 300 cells, 6.0 MiB in 2.0 ms: no room for the next step")
+
+
+def test_each_second_with_gaps_has_a_bar_and_one_with_a_park_is_hatched(open_page: PoolPage) -> None:
+    assert open_page.count("#gaps rect.bar") == 2
+    assert open_page.count("#gaps rect.hatched") == 1
+    assert open_page.text("gaps-text").startswith("40 gaps in the last minute: mean 48 ms, longest 80 ms, ")
+
+
+def test_the_table_has_a_row_for_each_slot(open_page: PoolPage) -> None:
+    rows = open_page.texts("#slots tr")
+    assert [row.split("\t") for row in rows] == [
+        ["0", "generating", "10", "512", "40", "0", ""],
+        ["1", "idle", "", "128", "0", "0", ""],
+        ["2", "preempted", "12", "0", "0", "2", "500 ms"],
+        ["3", "preempted", "13", "0", "0", "2", "500 ms"],
+    ]
+
+
+def test_the_page_follows_the_server(open_page: PoolPage, server: Running) -> None:
+    server.engine.published = replace(busy_pool(), counters=Counters(kv_cells=1024, kv_cells_used=1024))
+    open_page.until_text("cells-text", "1024 of 1024 cells in use")
+    open_page.until_text("memory-text", "Preemption is off")
+
+
+def test_a_paused_page_draws_nothing_new_until_it_goes_on(open_page: PoolPage, server: Running) -> None:
+    open_page.click("#pause")
+    open_page.until_text("status", "Paused")
+    server.engine.published = Snapshot(counters=Counters(kv_cells=64))
+    open_page.script("return poll()")
+    assert open_page.text("cells-text").startswith("640 of 1024 cells")
+    open_page.click("#pause")
+    open_page.until_text("cells-text", "0 of 64 cells in use: 64 free.")
+
+
+def test_what_the_server_says_is_shown_as_text_and_never_as_markup(page: PoolPage, server: Running) -> None:
+    server.engine.published = busy_pool(reason="<b>bold</b>")
+    page.open(server.url + "/pool")
+    page.until(lambda: page.texts("#events li"))
+    assert page.texts("#events li")[0].endswith(": <b>bold</b>")
+    assert page.count("#events b") == 0
+
+
+def test_the_page_asks_nobody_but_its_server_and_the_browser_has_no_complaint(
+    open_page: PoolPage, server: Running
+) -> None:
+    asked = open_page.script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert {url for url in asked if not url.startswith("data:")} == {server.url + "/pool.json"}
+    assert [entry for entry in open_page.complaints() if server.url in str(entry["message"])] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_in_either_scheme(page: PoolPage, server: Running, scheme: str) -> None:
+    server.engine.published = busy_pool()
+    page.open(server.url + "/pool", scheme=scheme)
+    page.until_text("status", "Live")
+    contrasts: list[tuple[str, float]] = page.script(CONTRASTS)
+    assert len(contrasts) > 200
+    assert [(text, ratio) for text, ratio in contrasts if ratio < 4.5] == []
+
+
+def test_the_two_schemes_differ(page: PoolPage, server: Running) -> None:
+    grounds = []
+    for scheme in ("light", "dark"):
+        page.open(server.url + "/pool", scheme=scheme)
+        grounds.append(page.script("return getComputedStyle(document.body).backgroundColor"))
+    assert grounds[0] != grounds[1]
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(page: PoolPage, server: Running) -> None:
+    server.engine.published = busy_pool()
+    page.open(server.url + "/pool", size_px=PHONE_PX)
+    page.until_text("status", "Live")
+    assert page.script("return document.documentElement.scrollWidth") == PHONE_PX[0]
+    small = (
+        "return [...document.querySelectorAll('button')].filter((b) => b.offsetParent && b.offsetHeight < 44).length"
+    )
+    assert page.script(small) == 0
+
+
+def test_a_server_with_a_key_is_shown_after_the_key_was_typed(page: PoolPage) -> None:
+    with running(FakeSettings(api_keys=("secret",))) as server:
+        server.engine.published = busy_pool()
+        page.open(server.url + "/pool")
+        page.until_text("status", "Invalid API Key")
+        assert page.text("main") == ""
+        page.type_into("key", "secret")
+        page.click("#key-form button")
+        page.until_text("status", "Live")
+        assert page.text("key-form") == ""
+        assert page.text("cells-text").startswith("640 of 1024 cells")
+
+
+def test_the_page_waits_for_the_model_and_says_when_the_server_is_gone(page: PoolPage) -> None:
+    with running(is_loaded=False) as server:
+        page.open(server.url + "/pool")
+        page.until_text("status", "Loading model")
+        server.finish_loading()
+        page.until_text("status", "Live")
+    page.until_text("status", "The server does not answer. Trying again.")
+
+
+@pytest.mark.parametrize(
+    ("weights", "squares"),
+    [
+        ([512, 128, 384], [128, 32, 96]),
+        ([0, 1024], [0, 256]),
+        ([1, 1, 100000], [1, 1, 254]),
+        ([1, 1, 1], [86, 85, 85]),
+        ([], []),
+    ],
+)
+def test_squares_are_shared_out_by_cells_and_nobody_who_holds_one_is_left_out(
+    open_page: PoolPage, weights: list[int], squares: list[int]
+) -> None:
+    assert open_page.script("return shareSquares(arguments[0], 256)", weights) == squares
+
+
+def test_cells_that_no_slot_accounts_for_are_shown_as_such(page: PoolPage, server: Running) -> None:
+    server.engine.published = replace(busy_pool(), counters=Counters(kv_cells=1024, kv_cells_used=768))
+    page.open(server.url + "/pool")
+    page.until_text("cells-text", "slot 0 holds 512, slot 1 keeps 128, 128 shared, 256 free.")
+    assert page.texts("#cells > *").count("?") == 32
