@@ -1,4 +1,7 @@
-"""Joins the outputs of state_io_bench to one result and a table: `python collect_state_io.py FOLDER OUT.json`."""
+"""Joins what scripts/gpu left in a folder to one result and a table: `python collect_state_io.py FOLDER OUT.json`.
+
+The outputs of state_io_bench, as far as there are any, and the summary: what was run, how it ended, what was not run.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,25 @@ def device() -> str:
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def checks(folder: Path) -> dict[str, str]:
+    """How each check of the summary ended: `exit 0`, `equal`, `not run, no time left`."""
+    lines = (folder / "summary.txt").read_text().splitlines()
+    return {name: ended for name, _, ended in (line.rpartition(": ") for line in lines)}
+
+
 def collect(folder: Path) -> dict[str, Any]:
-    """The results of all levels, what they ran on, and whether their bytes agree."""
-    levels = {level: json.loads((folder / f"state-io-{level}.json").read_text()) for level in LEVELS}
-    hashes = {layout: {levels[level][layout]["hash"] for level in LEVELS} for layout in LAYOUTS}
+    """The checks, the results of all levels, what they ran on, and whether the bytes of the levels agree."""
+    files = {level: folder / f"state-io-{level}.json" for level in LEVELS}
+    levels = {level: json.loads(file.read_text()) for level, file in files.items() if file.exists()}
+    hashes = {layout: {level[layout]["hash"] for level in levels.values()} for layout in LAYOUTS}
     return {
         "device": device(),
         "model": "Qwen3-4B's shape, random weights, f16 KV (tests/bench/qwen3_4b_shape.py)",
         "command": "scripts/gpu run",
         "date": datetime.date.today().isoformat(),
-        "same_bytes": all(len(values) == 1 for values in hashes.values()),
+        "same_bytes": len(levels) == len(LEVELS) and all(len(values) == 1 for values in hashes.values()),
         "levels": levels,
+        "checks": checks(folder),
     }
 
 
