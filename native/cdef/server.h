@@ -31,6 +31,7 @@ typedef struct pyggml_server_info {
     int32_t n_ctx;
     int32_t n_ctx_slot;
     int32_t n_batch;
+    int32_t n_ubatch;
     int32_t n_swa;
     int32_t has_memory;
     int32_t kv_unified;
@@ -52,6 +53,10 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_OAI_CHAT       = 2,
     PYGGML_REQUEST_OAI_RESPONSES  = 3,
     PYGGML_REQUEST_ANTHROPIC      = 4,
+    PYGGML_REQUEST_INFILL         = 5,
+    PYGGML_REQUEST_EMBEDDING      = 6,
+    PYGGML_REQUEST_OAI_EMBEDDING  = 7,
+    PYGGML_REQUEST_RERANK         = 8,
 };
 
 enum pyggml_translation {
@@ -111,6 +116,8 @@ typedef struct pyggml_task_info {
     int32_t             stream;
     int32_t             return_progress;
     int32_t             cache_prompt;
+    int32_t             embeds;
+    int32_t             is_whole;
 } pyggml_task_info;
 
 void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info * out);
@@ -145,6 +152,7 @@ enum pyggml_stop {
     PYGGML_STOP_EOS   = 1,
     PYGGML_STOP_WORD  = 2,
     PYGGML_STOP_LIMIT = 3,
+    PYGGML_STOP_EMBEDDED = 4,
 };
 
 typedef struct pyggml_row {

@@ -56,6 +56,7 @@ typedef struct pyggml_server_info {
     int32_t n_ctx;         // cells of the whole pool
     int32_t n_ctx_slot;    // positions that one slot may use
     int32_t n_batch;
+    int32_t n_ubatch;
     int32_t n_swa;         // 0 also with --swa-full
     int32_t has_memory;    // 0: no KV cache at all
     int32_t kv_unified;
@@ -79,6 +80,10 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_OAI_CHAT       = 2,
     PYGGML_REQUEST_OAI_RESPONSES  = 3,
     PYGGML_REQUEST_ANTHROPIC      = 4,
+    PYGGML_REQUEST_INFILL         = 5,
+    PYGGML_REQUEST_EMBEDDING      = 6,
+    PYGGML_REQUEST_OAI_EMBEDDING  = 7,
+    PYGGML_REQUEST_RERANK         = 8,
 };
 
 enum pyggml_translation {
@@ -144,6 +149,8 @@ typedef struct pyggml_task_info {
     int32_t             stream;
     int32_t             return_progress;
     int32_t             cache_prompt;
+    int32_t             embeds;   // wants an embedding or a score of its prompt, and no text
+    int32_t             is_whole; // its prompt must be decoded in one batch
 } pyggml_task_info;
 
 PYGGML_API void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info * out);
@@ -183,6 +190,7 @@ enum pyggml_stop {
     PYGGML_STOP_EOS   = 1,
     PYGGML_STOP_WORD  = 2,
     PYGGML_STOP_LIMIT = 3,
+    PYGGML_STOP_EMBEDDED = 4, // the embedding or score is there, nothing was sampled
 };
 
 // What one slot has in the batch.
@@ -209,8 +217,8 @@ typedef struct pyggml_batch_view {
     const int8_t *       output;
 } pyggml_batch_view;
 
-// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row. *decode_status is
-// llama_decode's result; rows are touched only when it is 0.
+// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row, or takes its embedding.
+// All rows have the same `embeds`. *decode_status is llama_decode's result; rows are touched only when it is 0.
 PYGGML_API int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                            const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
 

@@ -1,5 +1,5 @@
 // Payloads of the engine to each API's JSON and event streams. Any thread, one at a time per request.
-#include "server_payload.hpp"
+#include "server_embeddings.hpp"
 
 using json = common_json;
 
@@ -77,8 +77,12 @@ extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const 
         payload_reader     reader{ payload, payload + size };
         payload_kind       kind;
         reader.field(kind);
-        const json j = kind == payload_kind::final ? final_json(*request->server, f, reader)
-                                                   : partial_json(f, kind, reader);
+        json j;
+        switch (kind) {
+            case payload_kind::final:     j = final_json(*request->server, f, reader); break;
+            case payload_kind::embedding: j = pyggml_embedding_json(*request, f, reader); break;
+            default:                      j = partial_json(f, kind, reader); break;
+        }
         if (j == nullptr) {
             pyggml_bytes_assign(out, "");
         } else {
@@ -105,13 +109,17 @@ extern "C" int pyggml_request_join(const pyggml_request * request, int32_t n, co
         if (n < 1) {
             throw std::invalid_argument("a response needs at least one result");
         }
-        if (n == 1) {
+        if (n == 1 && !pyggml_embeds(request->type)) {
             pyggml_bytes_assign(out, std::string(results[0], sizes[0]));
             return;
         }
         json all = json::array();
         for (int32_t i = 0; i < n; ++i) {
             all.push_back(json::parse(std::string(results[i], sizes[i])));
+        }
+        if (pyggml_embeds(request->type)) {
+            pyggml_bytes_assign(out, safe_json_to_str(pyggml_join_embeddings(*request, all)));
+            return;
         }
         if (!pyggml_is_openai(request->res_type)) {
             pyggml_bytes_assign(out, safe_json_to_str(all));

@@ -28,10 +28,12 @@ static void fetch_model(common_params & params) {
 static void load_weights(pyggml_server & server) {
     common_params & params = server.params;
 
-    // one row of logits per slot and step
-    const auto limits            = common_speculative_get_output_limits(params.n_batch, params.n_parallel, 0);
-    params.n_outputs_max         = std::max(1, limits.total);
-    params.n_outputs_max_per_seq = std::max(1, limits.per_seq);
+    // one row of logits per slot and step, or an embedding of every token
+    const bool embeds = params.embedding || (params.pooling_type != LLAMA_POOLING_TYPE_UNSPECIFIED &&
+                                             params.pooling_type != LLAMA_POOLING_TYPE_NONE);
+    const auto limits = common_speculative_get_output_limits(params.n_batch, params.n_parallel, 0);
+    params.n_outputs_max         = embeds ? params.n_batch : std::max(1, limits.total);
+    params.n_outputs_max_per_seq = embeds ? 1 : std::max(1, limits.per_seq);
 
     SRV_INF("loading model '%s'\n", params.model.get_name().c_str());
     server.init  = common_init_from_params(params);
@@ -140,6 +142,7 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->n_ctx                   = int32_t(llama_n_ctx(server->ctx));
         out->n_ctx_slot              = server->n_ctx_slot();
         out->n_batch                 = int32_t(llama_n_batch(server->ctx));
+        out->n_ubatch                = int32_t(llama_n_ubatch(server->ctx));
         out->n_swa                   = params.swa_full ? 0 : llama_model_n_swa(server->model);
         out->has_memory              = mem != nullptr;
         out->kv_unified              = params.kv_unified;

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-enum class payload_kind : uint8_t { token = 1, progress = 2, final = 3 };
+enum class payload_kind : uint8_t { token = 1, progress = 2, final = 3, embedding = 4 };
 
 struct payload_writer {
     std::string out;
@@ -27,6 +27,13 @@ struct payload_writer {
     void field(const llama_tokens & v) {
         field(uint64_t(v.size()));
         out.append(reinterpret_cast<const char *>(v.data()), v.size() * sizeof(llama_token));
+    }
+    void field(const std::vector<std::vector<float>> & rows) {
+        field(uint64_t(rows.size()));
+        for (const auto & row : rows) {
+            field(uint64_t(row.size()));
+            out.append(reinterpret_cast<const char *>(row.data()), row.size() * sizeof(float));
+        }
     }
     void field(const completion_token_output & t) {
         field(t.tok);
@@ -72,6 +79,15 @@ struct payload_reader {
         v.resize(n);
         if (n > 0) {
             memcpy(v.data(), take(n * sizeof(llama_token)), n * sizeof(llama_token));
+        }
+    }
+    void field(std::vector<std::vector<float>> & rows) {
+        rows.resize(count(sizeof(uint64_t)));
+        for (auto & row : rows) {
+            row.resize(count(sizeof(float)));
+            if (!row.empty()) {
+                memcpy(row.data(), take(row.size() * sizeof(float)), row.size() * sizeof(float));
+            }
         }
     }
     void field(completion_token_output & t) {
@@ -159,6 +175,19 @@ struct final_payload {
         v.field(stop);
         v.field(stopping_word);
         v.field(probs);
+    }
+};
+
+// What the end of an embedding or reranking task says.
+struct embedding_payload {
+    int32_t                         n_tokens = 0;
+    float                           score    = 0.0f;
+    std::vector<std::vector<float>> rows;
+
+    template <class V> void visit(V & v) {
+        v.field(n_tokens);
+        v.field(score);
+        v.field(rows);
     }
 };
 

@@ -1,4 +1,5 @@
 // Translation of HTTP bodies to tasks. Any thread, one at a time per request.
+#include "server_embeddings.hpp"
 #include "server_translate.hpp"
 
 #include <algorithm>
@@ -34,8 +35,22 @@ static task_response_type response_type(int kind) {
         case PYGGML_REQUEST_OAI_CHAT:       return TASK_RESPONSE_TYPE_OAI_CHAT;
         case PYGGML_REQUEST_OAI_RESPONSES:  return TASK_RESPONSE_TYPE_OAI_RESP;
         case PYGGML_REQUEST_ANTHROPIC:      return TASK_RESPONSE_TYPE_ANTHROPIC;
+        case PYGGML_REQUEST_OAI_EMBEDDING:  return TASK_RESPONSE_TYPE_OAI_EMBD;
+        case PYGGML_REQUEST_INFILL:
+        case PYGGML_REQUEST_EMBEDDING:
+        case PYGGML_REQUEST_RERANK:         return TASK_RESPONSE_TYPE_NONE;
     }
     throw std::invalid_argument("unknown request kind " + std::to_string(kind));
+}
+
+static server_task_type task_type(int kind) {
+    switch (kind) {
+        case PYGGML_REQUEST_INFILL:        return SERVER_TASK_TYPE_INFILL;
+        case PYGGML_REQUEST_EMBEDDING:
+        case PYGGML_REQUEST_OAI_EMBEDDING: return SERVER_TASK_TYPE_EMBEDDING;
+        case PYGGML_REQUEST_RERANK:        return SERVER_TASK_TYPE_RERANK;
+        default:                           return SERVER_TASK_TYPE_COMPLETION;
+    }
 }
 
 // Adds the task of the request's next result index.
@@ -44,6 +59,7 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     const int32_t         index  = int32_t(request.tasks.size());
     auto                  task   = std::make_unique<pyggml_task>();
     task->server                 = &server;
+    task->type                   = request.type;
     task->params                 = params;
     task->tokens                 = tokens;
     task->index                  = index;
@@ -85,7 +101,8 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
 }
 
 static bool is_chat(task_response_type type) {
-    return type != TASK_RESPONSE_TYPE_NONE && type != TASK_RESPONSE_TYPE_OAI_CMPL;
+    return type == TASK_RESPONSE_TYPE_OAI_CHAT || type == TASK_RESPONSE_TYPE_OAI_RESP ||
+           type == TASK_RESPONSE_TYPE_ANTHROPIC;
 }
 
 static void add_tasks(pyggml_request & request, const json & data, const std::string & completion_id) {
@@ -119,14 +136,25 @@ extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, cons
         auto request      = std::make_unique<pyggml_request>();
         request->server   = server;
         request->res_type = response_type(kind);
+        request->type     = task_type(kind);
         json       data;
         const bool refused = pyggml_refused_by(refusal, [&] {
+            if (pyggml_embeds(request->type)) {
+                pyggml_add_embedding_tasks(*request, std::string(body, size));
+                return;
+            }
             data = json::parse(std::string(body, size));
             if (is_chat(request->res_type)) {
                 data = pyggml_chat_to_completion(*server, request->res_type, data);
+            } else if (request->type == SERVER_TASK_TYPE_INFILL) {
+                data = pyggml_infill_to_completion(*server, data);
             }
         });
         if (refused) {
+            return;
+        }
+        if (pyggml_embeds(request->type)) {
+            *out = request.release();
             return;
         }
         try {

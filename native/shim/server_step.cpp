@@ -19,9 +19,16 @@ static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
     return llama_decode(ctx, batch);
 }
 
-static void sample_row(pyggml_server & server, const pyggml_row & row, pyggml_sampled & out, std::string & payload) {
+static void sample_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
+                       pyggml_sampled & out, std::string & payload) {
     try {
-        payload = pyggml_task_sample(*row.task, server.ctx, row.i_batch, row.n_past, out);
+        if (row.task->embeds()) {
+            payload.clear();
+            pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
+            out.stop = PYGGML_STOP_EMBEDDED;
+        } else {
+            payload = pyggml_task_sample(*row.task, server.ctx, row.i_batch, row.n_past, out);
+        }
     } catch (const std::exception & e) {
         out.failed = 1;
         payload    = e.what();
@@ -36,6 +43,7 @@ extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * bat
         for (int32_t i = 0; i < n_rows; ++i) {
             out[i] = { LLAMA_TOKEN_NULL, PYGGML_STOP_NONE, 0, nullptr, 0 };
         }
+        llama_set_embeddings(server->ctx, n_rows > 0 && rows[0].task->embeds());
         *decode_status = decode(server->ctx, *batch);
         if (*decode_status != 0) {
             return;
@@ -52,7 +60,7 @@ extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * bat
                 rows[i].task->stats.set_prompt_last(now_us);
             }
             if (rows[i].i_batch >= 0) {
-                sample_row(*server, rows[i], out[i], server->step_payloads[i]);
+                sample_row(*server, *batch, rows[i], out[i], server->step_payloads[i]);
             }
         }
     });

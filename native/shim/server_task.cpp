@@ -224,6 +224,8 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->stream                = params.stream;
     out->return_progress       = params.return_progress;
     out->cache_prompt          = params.cache_prompt;
+    out->embeds                = task->embeds();
+    out->is_whole              = pyggml_task_is_whole(*task);
 }
 
 extern "C" void pyggml_task_free(pyggml_task * task) {
@@ -308,6 +310,10 @@ static std::vector<completion_token_output> final_probs(const pyggml_task & task
 
 extern "C" int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
+        if (task->embeds()) {
+            pyggml_bytes_assign(out, pyggml_embedding_payload(*task));
+            return;
+        }
         final_payload p;
         if (!task->params.stream) {
             p.content = task->text;

@@ -8,3 +8,10 @@
 // Throws what the sampler throws.
 std::string pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
                                pyggml_sampled & sampled);
+
+// Takes the embedding or the score of a prompt whose last token is `row` of the last decode. Throws where there is none.
+void pyggml_task_embed(pyggml_task & task, llama_context * ctx, const pyggml_row & row, llama_seq_id seq_id);
+// The end of such a task.
+std::string pyggml_embedding_payload(const pyggml_task & task);
+// Whether its prompt must be decoded in one batch: no memory, or a pooling that looks at all tokens.
+bool pyggml_task_is_whole(const pyggml_task & task);

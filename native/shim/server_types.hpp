@@ -35,8 +35,14 @@ struct pyggml_server {
     int32_t n_ctx_slot() const;
 };
 
+// Tasks that want an embedding or a score of their prompt, and no text.
+inline bool pyggml_embeds(server_task_type type) {
+    return type == SERVER_TASK_TYPE_EMBEDDING || type == SERVER_TASK_TYPE_RERANK;
+}
+
 struct pyggml_task {
     const pyggml_server * server = nullptr;
+    server_task_type      type   = SERVER_TASK_TYPE_COMPLETION;
     task_params           params;
     llama_tokens          tokens;
     std::string           params_json;
@@ -61,6 +67,10 @@ struct pyggml_task {
     stop_type                            stop         = STOP_TYPE_NONE;
     std::string                          stopping_word;
 
+    std::vector<std::vector<float>> embedding; // of the whole prompt, or of each token without pooling
+    float                           score = -1e6; // of a reranked document
+
+    bool embeds() const { return pyggml_embeds(type); }
     bool ctx_shift() const { return server->params.ctx_shift; }
 };
 
@@ -77,6 +87,9 @@ struct pyggml_formatter {
 
 struct pyggml_request {
     const pyggml_server *                          server = nullptr;
+    server_task_type                               type   = SERVER_TASK_TYPE_COMPLETION;
+    common_json                                    body; // as it came; kept for embeddings and reranking
+    std::vector<std::string>                       documents; // to be reranked
     bool                                           stream = false;
     task_response_type                             res_type = TASK_RESPONSE_TYPE_NONE;
     int32_t                                        sse_ping_interval_s = 30;

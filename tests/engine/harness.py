@@ -91,7 +91,11 @@ class EngineHarness:
 
     def start(self, **body: object) -> Running:
         """Translate and submit a completion; returns at once."""
-        request = self.translator.request(RequestKind.COMPLETION, json.dumps(body).encode())
+        return self.start_as(RequestKind.COMPLETION, **body)
+
+    def start_as(self, kind: RequestKind, **body: object) -> Running:
+        """The same for a request of any kind."""
+        request = self.translator.request(kind, json.dumps(body).encode())
         running = Running(request, [next(self._ids) for _ in request.tasks])
         with self._changed:
             for task_id in running.task_ids:

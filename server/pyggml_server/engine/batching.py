@@ -1,5 +1,8 @@
 """What goes into the next decode: one token per generating slot, then prompt chunks up to n_batch. Engine thread.
 
+All slots of a batch agree on whether they embed, since a decode gives logits or embeddings; where both kinds wait, the
+slot that has waited longest decides.
+
 Building a batch starts prompts (their slot is cut to the kept prefix) but changes no token list and ends no prompt: a
 slot's tokens grow, and its phase follows them, when they are decoded. A batch that is given up leaves nothing behind.
 """
@@ -17,6 +20,9 @@ from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Began, Token
 from pyggml_server.native.runtime import BatchArrays, Row
 from pyggml_server.planner.plan import Plan
+
+_HAS_PROMPT_LEFT = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT})
+_RUNNABLE = _HAS_PROMPT_LEFT | {SlotPhase.GENERATING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +46,41 @@ class Slice:
 
 def build_batch(state: EngineState, plan: Plan) -> list[Part]:
     """The parts of this pass's batch, at most n_batch tokens together."""
+    for members in _groups(state, plan):
+        parts = _parts_of(state, plan, members)
+        if parts:
+            return parts
+    return []
+
+
+def _groups(state: EngineState, plan: Plan) -> list[list[Slot]]:
+    """The slots that may run, by what a batch must agree on; first the group whose slot has waited longest."""
+    groups: dict[bool, list[Slot]] = {}
+    runnable = [slot for slot in state.busy() if slot.phase in _RUNNABLE and slot.id not in plan.held_prompts]
+    for slot in sorted(runnable, key=lambda slot: slot.last_decoded_pass):
+        groups.setdefault(slot.active_job.task.embeds, []).append(slot)
+    return list(groups.values())
+
+
+def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]:
     n_left = state.runtime.n_batch
     parts: list[Part] = []
-    generating = [slot for slot in state.slots if slot.phase is SlotPhase.GENERATING]
-    # more generating slots than fit one batch take turns
-    for slot in sorted(generating, key=lambda slot: slot.last_decoded_pass)[:n_left]:
+    generating = [slot for slot in members if slot.phase is SlotPhase.GENERATING]
+    for slot in generating[:n_left]:  # more generating slots than fit one batch take turns
         parts.append(Part(slot, [slot.active_job.sampled], is_prompt=False, samples=True))
     n_left -= len(parts)
     if parts and not state.runtime.batches_continuously:
         return parts
-    held, limits = plan.held_prompts, plan.prompt_limits
-    for slot in sorted(state.busy(), key=lambda slot: slot.active_job.order):
+    prompts = [slot for slot in members if slot.phase in _HAS_PROMPT_LEFT]
+    for slot in sorted(prompts, key=lambda slot: slot.active_job.order):
         if n_left <= 0:
             break
-        if slot.id in held or slot.phase not in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT):
-            continue
+        n_max = min(n_left, plan.prompt_limits.get(slot.id, n_left))
+        if slot.active_job.task.is_whole and n_max < slot.active_job.n_prompt:
+            continue  # its prompt goes into one batch or waits for the next
         if slot.phase is SlotPhase.STARTED and not _start_prompt(state, slot):
             continue
-        part = _prompt_part(slot, min(n_left, limits.get(slot.id, n_left)))
+        part = _prompt_part(slot, n_max)
         parts.append(part)
         n_left -= len(part.tokens)
     return parts
@@ -118,7 +141,7 @@ def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
         token += chunk
         pos += range(n_done, n_done + len(chunk))
         seq_id += [part.slot.id] * len(chunk)
-        output += [0] * len(chunk)
+        output += [int(part.slot.active_job.task.embeds)] * len(chunk)
         if samples:
             output[-1] = 1
         n_prompt = len(chunk) if part.is_prompt else 0

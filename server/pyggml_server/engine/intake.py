@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine import endings
+from pyggml_server.engine.misfits import why_it_cannot_run
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -32,23 +33,12 @@ class Intake:
         state = self._state
         state.n_requests += 1
         job = Job(task_id, task, state.n_requests, task.tokens.tolist())
-        n_ctx = state.runtime.n_ctx_slot
-        if job.n_prompt >= n_ctx:
-            message = (
-                f"request ({job.n_prompt} tokens) exceeds the available context size ({n_ctx} tokens), "
-                "try increasing it"
-            )
-            endings.fail_unplaced(
-                state, task_id, message, "exceed_context_size_error", n_prompt_tokens=job.n_prompt, n_ctx=n_ctx
-            )
-            task.close()
+        refusal = why_it_cannot_run(job, state.runtime)
+        if refusal is None:
+            self._line.append(job)
             return
-        if not state.runtime.has_memory:
-            message = "the current context does not support logits computation. skipping"
-            endings.fail_unplaced(state, task_id, message, "server_error")
-            task.close()
-            return
-        self._line.append(job)
+        endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
+        task.close()
 
     def cancel(self, task_id: int) -> bool:
         """Take a task out of the line. False if it is not there."""
@@ -108,7 +98,8 @@ class Intake:
             endings.fail_and_clear(self._state, slot, f"got exception: {error}")
 
     def _launch(self, slot: Slot, job: Job) -> None:
-        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, job.task.caches_prompt)
+        may_reuse = job.task.caches_prompt and not job.task.embeds
+        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse)
         log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
         if job.n_prompt == 0:
             job.task.start(slot.id, slot.n_ctx, 0)

@@ -23,8 +23,8 @@ class Pool:
         self.n_cells = runtime.n_ctx
 
     def n_cells_used(self) -> int:
-        """Cells in use, each once however many sequences share it."""
-        return self._context.n_cells_used()
+        """Cells in use, each once however many sequences share it; 0 for a model without a KV cache."""
+        return self._context.n_cells_used() if self._runtime.has_memory else 0
 
     def state_bytes(self, slot: Slot) -> int:
         """Host memory that a park of the slot needs now."""
@@ -32,7 +32,8 @@ class Pool:
 
     def release_cells(self, slot: Slot) -> None:
         """Give the slot's cells back; its token list stays (a parked slot needs it)."""
-        self._context.seq_remove(slot.id)
+        if self._runtime.has_memory:
+            self._context.seq_remove(slot.id)
 
     def clear(self, slot: Slot) -> None:
         """Drop everything that the slot holds in the pool."""

@@ -36,11 +36,16 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
             endings.fail_all(state, _ERRORS.get(status, "Compute error."))
             return
         elif not (_drop_idle_prompt(state) or landings.wait_for_room(state)):
-            n_width //= 2
+            n_width = _narrower(piece, n_width)
             if n_width == 0:
                 _end_for_room(state, piece)
                 return
             log.warning("no room in the KV cache for %d tokens, trying %d", len(piece.arrays.token), n_width)
+
+
+def _narrower(piece: Slice, n_width: int) -> int:
+    """Half the width, or 0 where a prompt must stay in one batch."""
+    return 0 if any(part.slot.active_job.task.is_whole for part in piece.parts) else n_width // 2
 
 
 def _decode(state: EngineState, piece: Slice) -> int:
@@ -81,6 +86,10 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     if part.is_prompt:
         slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)
+    if sample.stop is StopType.EMBEDDED:
+        endings.finish(state, slot)
+        state.pool.clear(slot)  # nobody continues a prompt that was embedded
+        return
     if sample.error is not None or sample.token is None:
         endings.fail(state, slot, f"got exception: {sample.error}")
         return

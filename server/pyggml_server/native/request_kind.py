@@ -13,3 +13,7 @@ class RequestKind(IntEnum):
     OAI_CHAT = 2  # POST /v1/chat/completions
     OAI_RESPONSES = 3  # POST /v1/responses
     ANTHROPIC = 4  # POST /v1/messages
+    INFILL = 5  # POST /infill
+    EMBEDDING = 6  # POST /embedding: llama.cpp's own JSON
+    OAI_EMBEDDING = 7  # POST /v1/embeddings
+    RERANK = 8  # POST /rerank

@@ -23,12 +23,13 @@ TOKEN_NULL = -1
 
 
 class StopType(IntEnum):
-    """Why a completion ended; the numbers of `enum pyggml_stop`."""
+    """Why a task ended; the numbers of `enum pyggml_stop`."""
 
     NONE = 0
     EOS = 1
     WORD = 2
     LIMIT = 3
+    EMBEDDED = 4  # no text was asked for: the embedding or score is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Runtime:
         self.n_ctx: int = info.n_ctx
         self.n_ctx_slot: int = info.n_ctx_slot
         self.n_batch: int = info.n_batch
+        self.n_ubatch: int = info.n_ubatch
         self.n_swa: int = info.n_swa
         self.has_memory: bool = bool(info.has_memory)
         self.is_unified: bool = bool(info.kv_unified)
@@ -101,6 +103,7 @@ class Runtime:
     def step(self, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
         """Decode, wait, sample every ready row; the GIL is free meanwhile.
 
+        A row whose task embeds gets its embedding instead. All rows' tasks agree on whether they embed.
         Returns llama_decode's status (0: done, 1: no room, 2: aborted, -1: refused, < -1: failed) and one Sample per
         row, in order; none unless the status is 0.
         """

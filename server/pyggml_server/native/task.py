@@ -1,4 +1,4 @@
-"""One completion's native side, as the engine sees it: prompt, limits, counters, payloads. Engine thread."""
+"""One task's native side, as the engine sees it: prompt, limits, counters, payloads. Engine thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ class TaskStats:
 
 
 class Task:
-    """A completion to compute. Made by the translation, owned by the engine once submitted."""
+    """A completion, or an embedding or score of a prompt, to compute. Made by the translation, owned by the engine
+    once submitted.
+
+    embeds    it wants no text: an output of every prompt token, and nothing is sampled.
+    is_whole  its prompt must be decoded in one batch.
+    """
 
     def __init__(self, handle: Any, owner: Any) -> None:
         self._handle = handle
@@ -44,6 +49,8 @@ class Task:
         self.is_streamed: bool = bool(info.stream)
         self.returns_progress: bool = bool(info.return_progress)
         self.caches_prompt: bool = bool(info.cache_prompt)
+        self.embeds: bool = bool(info.embeds)
+        self.is_whole: bool = bool(info.is_whole)
 
     @property
     def handle(self) -> Any:

@@ -28,7 +28,7 @@ class Translator:
         self._owner = owner
 
     def request(self, kind: RequestKind, body: bytes) -> Request:
-        """Translate a completion body to tasks. Raises RequestRefusedError."""
+        """Translate a body that asks for a computation to tasks. Raises RequestRefusedError."""
         out = ffi.new("pyggml_request **")
         refusal = ffi.new("pyggml_bytes *")
         call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), out, refusal)

@@ -80,6 +80,14 @@ def _completion_routes(service: Service, prefix: str) -> list[BaseRoute]:
         ("/responses", RequestKind.OAI_RESPONSES),
         ("/v1/responses", RequestKind.OAI_RESPONSES),
         ("/v1/messages", RequestKind.ANTHROPIC),
+        ("/infill", RequestKind.INFILL),
+        ("/embedding", RequestKind.EMBEDDING),
+        ("/embeddings", RequestKind.EMBEDDING),
+        ("/v1/embeddings", RequestKind.OAI_EMBEDDING),
+        ("/rerank", RequestKind.RERANK),
+        ("/reranking", RequestKind.RERANK),
+        ("/v1/rerank", RequestKind.RERANK),
+        ("/v1/reranking", RequestKind.RERANK),
     )
     return [Route(prefix + path, CompletionRoute(service, kind), methods=["POST"]) for path, kind in paths]
 
