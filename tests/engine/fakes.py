@@ -20,6 +20,7 @@ class FakeTask:
 
     params_json = b"{}"
     n_predict = -1
+    embeds = is_whole = False
 
     def __init__(self) -> None:
         self.pauses_us: list[int] = []

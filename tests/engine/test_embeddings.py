@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from pyggml_server.native.request_kind import RequestKind
+
 from tests.engine.harness import EngineHarness
 
 SIZES = ("-c", "256", "-np", "4", "-b", "64", "-ub", "64", "-t", "1", "--no-warmup", "-fit", "off")

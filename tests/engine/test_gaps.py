@@ -37,7 +37,9 @@ class FakePool:
 
 
 class FakeTask:
-    """A task that is never asked for anything."""
+    """A task that is never asked for anything but its kind."""
+
+    embeds = is_whole = False
 
     def close(self) -> None:
         return None
