@@ -140,6 +140,13 @@ class EngineHarness:
                 lambda: running.n_tokens() >= n_tokens or running.task_ids[0] in self._ended, TIMEOUT_S
             )
 
+    def wait_for_notice(self, running: Running, text: str) -> None:
+        """Until a request was told this, or ended."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: text in running.notices() or running.task_ids[0] in self._ended, TIMEOUT_S
+            ), f"{text!r} was not said"
+
     def run(self, **body: object) -> Running:
         """Submit one request and wait for its end."""
         running = self.start(**body)

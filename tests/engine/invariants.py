@@ -51,12 +51,12 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
         yield f"{name} is between two passes"
     if (slot.job is None) != slot.is_idle:
         yield f"{name}: job {slot.job is not None}"
-    if is_parked != (slot.transfer.state_bytes > 0):
+    if (is_parked and not slot.needs_refill) != (slot.transfer.state_bytes > 0):
         yield f"{name} holds {slot.transfer.state_bytes} bytes of state"
     if len(slot.tokens) > slot.n_ctx:
         yield f"{name} has {len(slot.tokens)} tokens, its context is {slot.n_ctx}"
     if slot.phase is SlotPhase.PROCESSING_PROMPT:
-        prompt = slot.active_job.prompt
+        prompt = slot.active_job.to_process
         if len(slot.tokens) >= len(prompt) or slot.tokens != prompt[: len(slot.tokens)]:
             yield f"{name}: its {len(slot.tokens)} tokens are not the beginning of its prompt of {len(prompt)}"
 

@@ -106,19 +106,6 @@ def test_two_sequences_are_parked_in_turn_under_a_budget_for_one(smollm2_path: P
         assert all_idle(harness)
 
 
-def test_without_budget_for_one_state_only_those_that_cannot_fit_fail(smollm2_path: Path) -> None:
-    # 1 MiB holds no state of this model once the pool is full: every park is refused
-    with EngineHarness(server_argv(smollm2_path, n_ctx=512), PreemptOptions(ram_mib=1)) as harness:
-        chats = [harness.start(**greedy(prompt, 200)) for prompt in PROMPTS]
-        harness.wait(*chats)
-        errors = [error for chat in chats if (error := chat.error())]
-        finished = [chat for chat in chats if isinstance(chat.last(), Finished)]
-        assert len(finished) >= 2  # two of them fit the pool of 512 cells together
-        assert len(errors) == 4 - len(finished) > 0
-        assert all(error["message"] == "Context size has been exceeded." for error in errors)
-        assert all_idle(harness)
-
-
 def test_a_full_context_is_shifted_where_the_user_asks_for_it(smollm2_path: Path) -> None:
     argv = [*server_argv(smollm2_path, n_ctx=256, n_slots=2), "--context-shift"]
     with EngineHarness(argv) as harness:

@@ -39,7 +39,8 @@ def test_the_table_names_every_state_once() -> None:
 def test_a_move_is_made_when_the_table_has_it_and_refused_otherwise(start: SlotPhase, end: SlotPhase) -> None:
     state = slot_in(start)
     came_from = SlotPhase.GENERATING
-    returns_elsewhere = state.is_preempted and end is SlotPhase.PROCESSING_PROMPT and came_from is not end
+    is_copying = start in (SlotPhase.PREEMPTING, SlotPhase.RESTORING)
+    returns_elsewhere = is_copying and end is SlotPhase.PROCESSING_PROMPT and came_from is not end
     if end in MOVES[start] and not returns_elsewhere:
         state.move(end)
         assert state.phase is end

@@ -19,6 +19,7 @@ class Request:
     n_generated: int = 0
     endings: list[str] = field(default_factory=list)
     n_parks: int = 0
+    n_recomputes: int = 0
     first_token_s: float | None = None
     ended_s: float | None = None
 
@@ -42,15 +43,25 @@ class ModelSlot:
     parked_for_request: int | None = None
     n_tokens_since_park: int = 0
     has_run_since_restore: bool = True
+    needs_refill: bool = False
+    n_refill: int = 0  # tokens that it computes again before it goes on
     has_pending_shift: bool = False
+    is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
     @property
     def n_prompt_left(self) -> int:
+        if self.n_refill:
+            return self.n_refill - self.n_cells
         if self.request is None or self.request.n_generated:
             return 0
         n_base = self.n_kept if self.phase is SlotPhase.STARTED else self.n_cells
         return self.request.n_prompt - n_base
+
+    @property
+    def holds_state(self) -> bool:
+        is_away = self.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING, SlotPhase.RESTORING)
+        return is_away and not self.needs_refill
 
     @property
     def n_owned(self) -> int:
@@ -88,5 +99,7 @@ class ModelSlot:
             frees_on_landing=frees_on_landing,
             state_bytes=self.n_cells,
             buffer_bytes=self.buffer_bytes,
+            needs_refill=self.needs_refill,
+            is_park_refusal_known=self.is_park_refusal_known,
             is_rotation_refusal_known=self.is_rotation_refusal_known,
         )

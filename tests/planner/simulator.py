@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from pyggml_server.planner import Policy, decide
 
-from tests.planner.model_engine import Decide, ModelEngine, Setup
+from tests.planner.model_engine import Decide, ModelEngine
+from tests.planner.model_pool import Setup
 
 
 @dataclass(frozen=True, slots=True)

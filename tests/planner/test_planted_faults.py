@@ -15,12 +15,15 @@ from pyggml_server.planner.plan import (
     HoldPrompt,
     Park,
     Reason,
+    Recompute,
+    Refill,
     Restore,
     WaitForPark,
 )
 
 from tests.planner.invariants import InvariantError
-from tests.planner.model_engine import Copies, Decide, ModelEngine, Setup
+from tests.planner.model_engine import Decide, ModelEngine
+from tests.planner.model_pool import Copies, Setup
 
 Change = Callable[[View, Plan], list[Action]]
 
@@ -219,6 +222,51 @@ def test_parking_a_sequence_with_an_unapplied_shift_is_caught() -> None:
 
     with pytest.raises(InvariantError, match="an unapplied shift is not parked"):
         repeat(shift_everybody_and_step, n_times=60)
+
+
+def test_computing_somebody_again_who_could_be_parked_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return [Recompute(a.slot_id, a.reason) if isinstance(a, Park) else a for a in plan.actions]
+
+    assert broken(changed(change)) == "only what host memory cannot hold is computed again"
+
+
+def test_computing_a_slot_again_before_it_is_back_is_caught() -> None:
+    def impatient(view: View, policy: Policy) -> Plan:
+        back = [s.slot_id for s in view.residents() if not s.has_run_since_restore]
+        return Plan((Recompute(back[0], Reason.STEP_SHORT),)) if back else decide(view, policy)
+
+    setup = Setup(n_cells=100, n_batch=8, ram_limit=0)
+    assert broken(impatient, setup) == "nobody is computed again without a token between"
+
+
+def test_restoring_a_state_that_was_never_saved_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return [Restore(a.slot_id, a.reason) if isinstance(a, Refill) else a for a in plan.actions]
+
+    assert broken(changed(change), Setup(n_cells=100, n_batch=32, ram_limit=0)) == "only what was saved is restored"
+
+
+def test_computing_a_saved_state_again_is_caught() -> None:
+    def change(_view: View, plan: Plan) -> list[Action]:
+        return [Refill(a.slot_id, a.reason) if isinstance(a, Restore) else a for a in plan.actions]
+
+    assert broken(changed(change)) == "only dropped slots are computed again"
+
+
+@pytest.mark.parametrize(
+    ("policy", "ram_limit", "name"),
+    [
+        (Policy(n_preempt_every=5), 0, "a refused park is told once"),
+        (Policy(rotate_s=5.0), 60, "a refused turn is told once"),
+    ],
+)
+def test_telling_a_refusal_in_every_pass_is_caught(policy: Policy, ram_limit: int, name: str) -> None:
+    def forgetful(view: View, policy: Policy) -> Plan:
+        slots = (replace(s, is_park_refusal_known=False, is_rotation_refusal_known=False) for s in view.slots)
+        return decide(replace(view, slots=tuple(slots)), policy)
+
+    assert broken(forgetful, Setup(n_cells=100, n_batch=32, ram_limit=ram_limit), policy) == name
 
 
 def test_touching_a_slot_under_a_running_copy_is_caught() -> None:

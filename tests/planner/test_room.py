@@ -11,6 +11,7 @@ from pyggml_server.planner.plan import (
     LimitPrompt,
     Park,
     Reason,
+    RefusePark,
     TrimStarted,
     WaitForPark,
 )
@@ -183,14 +184,14 @@ def test_a_media_chunk_is_held_rather_than_cut() -> None:
 
 
 def test_when_nobody_can_be_parked_only_the_request_that_cannot_fit_fails() -> None:
-    slots = (generating(0, 400), generating(1, 300), generating(2, 300))
-    plan = decide(view_of(*slots, ram_limit_bytes=10), POLICY)
-    assert only(plan) == FailContext(2, Reason.NOBODY_CAN_BE_PARKED)
+    """All three came back just now: none may leave before it has a token."""
+    slots = [generating(i, n, has_run_since_restore=False) for i, n in enumerate((400, 300, 300))]
+    assert only(decide(view_of(*slots), POLICY)) == FailContext(2, Reason.NOBODY_CAN_BE_PARKED)
 
 
 def test_two_prompts_that_cannot_move_cost_one_of_them_not_both() -> None:
-    slots = (prompting(0, 500, n_left=100), prompting(1, 500, n_left=100))
-    plan = decide(view_of(*slots, ram_limit_bytes=0), POLICY)
+    slots = [prompting(i, 500, n_left=100, has_run_since_restore=False) for i in range(2)]
+    plan = decide(view_of(*slots), POLICY)
     assert [order for order in orders(plan) if order[0] == "FailContext"] == [("FailContext", 1)]
 
 
@@ -207,7 +208,8 @@ def test_forced_parks_come_after_every_n_tokens_the_last_resident_included() -> 
 
 def test_a_forced_park_that_the_budget_refuses_parks_nobody_else() -> None:
     slots = (generating(0, 50, n_tokens_since_park=32), generating(1, 10))
-    assert decide(view_of(*slots, ram_limit_bytes=20), Policy(n_preempt_every=32)) is Plan.EMPTY
+    plan = decide(view_of(*slots, ram_limit_bytes=20), Policy(n_preempt_every=32))
+    assert only(plan) == RefusePark(0, Reason.BUDGET_TOO_SMALL)
 
 
 def test_parent_and_children_that_share_cells_are_parked_as_one() -> None:

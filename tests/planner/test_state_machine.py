@@ -12,7 +12,8 @@ from pyggml_server.planner import Policy
 from pyggml_server.planner.policy import VictimPolicy
 from pyggml_server.planner.view import SlotPhase
 
-from tests.planner.model_engine import Copies, ModelEngine, Setup
+from tests.planner.model_engine import ModelEngine
+from tests.planner.model_pool import Copies, Setup
 
 setups = st.builds(
     Setup,

@@ -9,7 +9,7 @@ from pyggml_server.planner import Plan, Policy, decide
 from pyggml_server.planner.plan import HoldPrompt, Park, Reason, RefuseRotation, Restore, TrimStarted
 from pyggml_server.planner.view import SlotView
 
-from tests.planner.model_engine import Copies, Setup
+from tests.planner.model_pool import Copies, Setup
 from tests.planner.simulator import Arrival, simulate
 from tests.planner.views import generating, only, orders, parked, started, view_of
 

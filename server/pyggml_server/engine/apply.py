@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from functools import singledispatchmethod
 
-from pyggml_server.engine import endings, landings
+from pyggml_server.engine import endings, landings, recompute
 from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -47,6 +47,35 @@ class Applier:
         slot.parked_for_request = action.for_request
         if action.reason is orders.Reason.ROTATION:
             self._state.counters.tally.rotations_total += 1
+        return True
+
+    @_do.register
+    def _(self, action: orders.Recompute) -> bool:
+        slot = self._state.slot(action.slot_id)
+        n_cells = len(slot.tokens)
+        now_s = self._state.clock()
+        self._state.recorder.note(EventKind.PARK, slot, now_s, f"{action.reason.value}, to be computed again")
+        recompute.drop(self._state, slot)
+        self._join_line(slot, now_s)
+        self._state.counters.tally.recomputes_total += 1
+        log.warning(
+            "slot %d: task %d is dropped and will be computed again (%s): %d cells; host memory cannot hold its state, "
+            "see --preempt-ram",
+            slot.id,
+            slot.active_job.task_id,
+            action.reason.value,
+            n_cells,
+        )
+        return True
+
+    @_do.register
+    def _(self, action: orders.Refill) -> bool:
+        slot = self._state.slot(action.slot_id)
+        n_tokens = len(slot.tokens)
+        recompute.refill(slot)
+        now_s = landings.end_wait(self._state, slot)
+        self._state.recorder.note(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
+        log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
         return True
 
     @_do.register
@@ -94,38 +123,54 @@ class Applier:
     def _(self, action: orders.RefuseRotation) -> bool:
         slot = self._state.slot(action.slot_id)
         slot.is_rotation_refusal_known = True
-        log.info("slot %d: no turn for the chat that waits: %s", slot.id, action.reason.value)
+        self._refuse(slot, "no turn for the chat that waits", action.reason)
+        return True
+
+    @_do.register
+    def _(self, action: orders.RefusePark) -> bool:
+        slot = self._state.slot(action.slot_id)
+        slot.is_park_refusal_known = True
+        self._refuse(slot, "not parked", action.reason)
         return True
 
     # -- park and restore ---------------------------------------------------------------------------------------------
 
     def _park(self, slot: Slot, reason: orders.Reason) -> bool:
         state = self._state
-        job = slot.active_job
         started_s = state.clock()
         slot.state.move(SlotPhase.PREEMPTING)
         try:
             slot.transfer.save(slot.id)
         except TransferRefusedError as error:
             slot.state.come_back()
-            state.counters.tally.preempt_refusals_total += 1
-            state.recorder.note(EventKind.REFUSAL, slot, state.clock(), str(error))
-            log.warning("slot %d: park refused: %s", slot.id, error)
+            self._refuse(slot, "park refused", error)
             return False
         slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)
         if not slot.copy.frees_on_landing:
             state.pool.release_cells(slot)
-        slot.parked_at_s = started_s
-        state.n_parks += 1
-        slot.park_order = state.n_parks
-        slot.is_rotation_refusal_known = False
+        self._join_line(slot, started_s)
+        state.counters.tally.preemptions_total += 1
+        landings.land_if_done(state, slot)
+        return True
+
+    def _refuse(self, slot: Slot, what: str, why: orders.Reason | TransferRefusedError) -> None:
+        """A park, or a turn, that the budget or an allocation refuses."""
+        reason = why.value if isinstance(why, orders.Reason) else str(why)
+        self._state.counters.tally.preempt_refusals_total += 1
+        self._state.recorder.note(EventKind.REFUSAL, slot, self._state.clock(), reason)
+        log.warning("slot %d: %s: %s; see --preempt-ram", slot.id, what, reason)
+
+    def _join_line(self, slot: Slot, parked_at_s: float) -> None:
+        """The slot waits to come back, behind whoever waits already."""
+        job = slot.active_job
+        self._state.n_parks += 1
+        slot.parked_at_s = parked_at_s
+        slot.park_order = self._state.n_parks
+        slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
         job.n_tokens_since_park = 0
         job.n_parks += 1
         job.last_token_at_s = None
-        state.counters.tally.preemptions_total += 1
-        state.outbox.append(Notice(job.task_id, "preempted"))
-        landings.land_if_done(state, slot)
-        return True
+        self._state.outbox.append(Notice(job.task_id, "preempted"))
 
     def _restore(self, slot: Slot, reason: orders.Reason) -> None:
         state = self._state

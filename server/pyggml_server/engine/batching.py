@@ -89,8 +89,9 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
 def _prompt_part(slot: Slot, n_max: int) -> Part:
     job = slot.active_job
     n_done = len(slot.tokens)
-    tokens = job.prompt[n_done : n_done + n_max]
-    return Part(slot, tokens, is_prompt=True, samples=n_done + len(tokens) == job.n_prompt)
+    tokens = job.to_process[n_done : n_done + n_max]
+    is_last = n_done + len(tokens) == len(job.to_process)
+    return Part(slot, tokens, is_prompt=True, samples=is_last and not job.n_decoded)
 
 
 def _start_prompt(state: EngineState, slot: Slot) -> bool:
@@ -144,7 +145,7 @@ def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
         output += [int(part.slot.active_job.task.embeds)] * len(chunk)
         if samples:
             output[-1] = 1
-        n_prompt = len(chunk) if part.is_prompt else 0
+        n_prompt = len(chunk) if part.is_prompt and not part.slot.active_job.n_decoded else 0
         rows.append(Row(part.slot.active_job.task, len(token) - 1 if samples else -1, n_prompt, n_done + len(chunk)))
         inside.append(Part(part.slot, chunk, part.is_prompt, samples))
     arrays = BatchArrays(

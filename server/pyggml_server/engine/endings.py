@@ -100,7 +100,7 @@ def _release(state: EngineState, slot: Slot) -> None:
     slot.job = None
     slot.parked_for_request = None
     slot.has_run_since_restore = True
-    slot.is_rotation_refusal_known = False
+    slot.needs_refill = slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
     slot.last_used_s = state.clock()
     _count_prediction(state, job)
     job.task.close()

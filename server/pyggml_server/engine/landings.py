@@ -94,19 +94,26 @@ def _land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
 
 def _land_restore(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     slot.state.come_back()
-    job = slot.active_job
+    slot.has_run_since_restore = False
     tally = state.counters.tally
+    now_s = end_wait(state, slot)
+    tally.restores_total += 1
+    tally.restored_bytes_total += copy.n_bytes
+    tally.restore_seconds_total += now_s - copy.started_s
+    _tell_landing(state, slot, copy, EventKind.RESTORE, now_s)
+
+
+def end_wait(state: EngineState, slot: Slot) -> float:
+    """The slot is resident again. Returns the time of that; what it waited is no time of its task's."""
+    job = slot.active_job
     now_s = state.clock()
     waited_s = now_s - slot.parked_at_s
     job.parked_s += waited_s
     job.task.add_pause(int(waited_s * 1e6))
     slot.resident_since_s = now_s
-    slot.has_run_since_restore = False
-    tally.restores_total += 1
-    tally.restored_bytes_total += copy.n_bytes
-    tally.restore_seconds_total += now_s - copy.started_s
+    slot.parked_for_request = None
     state.outbox.append(Notice(job.task_id, "resumed"))
-    _tell_landing(state, slot, copy, EventKind.RESTORE, now_s)
+    return now_s
 
 
 def _tell_landing(state: EngineState, slot: Slot, copy: CopyInFlight, kind: EventKind, now_s: float) -> None:

@@ -62,6 +62,8 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         frees_on_landing=slot.transfer.frees_on_landing,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
+        needs_refill=slot.needs_refill,
+        is_park_refusal_known=slot.is_park_refusal_known,
         is_rotation_refusal_known=slot.is_rotation_refusal_known,
     )
 
@@ -73,7 +75,7 @@ def _prompt_left(slot: Slot) -> int:
     if phase is SlotPhase.STARTED:
         return job.n_prompt - job.n_kept
     if phase is SlotPhase.PROCESSING_PROMPT:
-        return job.n_prompt - len(slot.tokens)
+        return len(job.to_process) - len(slot.tokens)
     return 0
 
 

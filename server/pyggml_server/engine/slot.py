@@ -34,6 +34,12 @@ class Job:
     n_tokens_since_park: int = 0
     n_parks: int = 0
     parked_s: float = 0.0
+    refill: list[int] | None = None  # tokens that are computed again before it goes on (`recompute.py`)
+
+    @property
+    def to_process(self) -> list[int]:
+        """The tokens that its slot holds once it is no longer processing a prompt."""
+        return self.prompt if self.refill is None else self.refill
 
     @property
     def n_prompt(self) -> int:
@@ -65,6 +71,8 @@ class Slot:
     parked_for_request: int | None = None
     has_run_since_restore: bool = True
     has_pending_shift: bool = False
+    needs_refill: bool = False
+    is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
     def __post_init__(self) -> None:

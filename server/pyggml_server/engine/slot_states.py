@@ -5,6 +5,7 @@ Owns which move is legal, and nothing else: no cells, no buffers, no requests. N
     IDLE -> STARTED -> PROCESSING_PROMPT -> DONE_PROMPT -> GENERATING -> IDLE
     IDLE -> WAIT_OTHER -> DONE_PROMPT                  a child of n > 1 gets its parent's prompt
     PROCESSING_PROMPT | GENERATING -> PREEMPTING -> PREEMPTED -> RESTORING -> where it came from
+    PREEMPTED -> PROCESSING_PROMPT                     without a state on the host: all tokens are computed again
 
 A synchronous copy takes the same way through PREEMPTING and RESTORING, within one call. A park that fails goes back to
 where it came from, a restore that fails goes back to PREEMPTED. Any state may end in IDLE; whoever ends a slot whose
@@ -29,7 +30,7 @@ MOVES: Mapping[SlotPhase, frozenset[SlotPhase]] = {
     SlotPhase.PREEMPTING: frozenset(
         {SlotPhase.PREEMPTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.IDLE}
     ),
-    SlotPhase.PREEMPTED: frozenset({SlotPhase.RESTORING, SlotPhase.IDLE}),
+    SlotPhase.PREEMPTED: frozenset({SlotPhase.RESTORING, SlotPhase.PROCESSING_PROMPT, SlotPhase.IDLE}),
     SlotPhase.RESTORING: frozenset(
         {SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.PREEMPTED, SlotPhase.IDLE}
     ),
@@ -81,7 +82,8 @@ class SlotState:
             raise IllegalMoveError(
                 f"slot {self._slot_id} cannot go from {self._phase.name} to {to.name}; from there it may go to {legal}"
             )
-        if self._phase in _AWAY and to in _RUNNING and to is not self._former:
+        is_refill = self._phase is SlotPhase.PREEMPTED
+        if self._phase in _AWAY and to in _RUNNING and to is not self._former and not is_refill:
             came_from = self._former.name if self._former else "nowhere"
             raise IllegalMoveError(
                 f"slot {self._slot_id} cannot come back to {to.name}: it was parked from {came_from} and returns there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyggml_server.engine import endings, landings
+from pyggml_server.engine import endings, landings, recompute
 from pyggml_server.engine.batching import Part, Slice, cut_batch, report_progress
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -75,9 +75,9 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     job = slot.active_job
     slot.tokens += part.tokens
     slot.last_decoded_pass = state.n_passes
-    slot.has_run_since_restore = True
+    recompute.note_decoded(slot)
     state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
-    if part.is_prompt:
+    if part.is_prompt and not job.n_decoded:
         job.n_prompt_processed += len(part.tokens)
         if not report_progress(state, slot):
             return

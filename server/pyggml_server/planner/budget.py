@@ -48,7 +48,7 @@ def _idle(view: View, keep: Collection[int]) -> list[SlotView]:
         slot
         for slot in view.slots
         if slot.buffer_bytes
-        and slot.phase not in _HOLDS_STATE
+        and (slot.phase not in _HOLDS_STATE or slot.needs_refill)
         and not slot.has_transfer_in_flight
         and slot.slot_id not in keep
     )

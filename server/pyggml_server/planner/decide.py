@@ -21,7 +21,7 @@ from pyggml_server.planner.room import make_room_ahead, make_room_for_step
 from pyggml_server.planner.rotation import give_head_its_turn, give_prompt_its_turn
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.units import is_parkable, resident_units
-from pyggml_server.planner.victims import park_actions
+from pyggml_server.planner.victims import park_actions, refusal
 from pyggml_server.planner.view import SlotPhase, View
 
 _MAY_FAIL = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.PREEMPTED})
@@ -63,4 +63,5 @@ def _park_forced(sketch: PlanSketch, policy: Policy) -> None:
             slot.phase is SlotPhase.GENERATING and slot.n_tokens_since_park >= policy.n_preempt_every for slot in unit
         )
         if is_due and is_parkable(sketch.view, unit):
-            sketch.extend(park_actions(sketch.view, unit, Reason.FORCED) or ())
+            parks = park_actions(sketch.view, unit, Reason.FORCED)
+            sketch.extend(parks if parks is not None else refusal(unit))

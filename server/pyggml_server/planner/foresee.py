@@ -6,6 +6,7 @@ This is how one plan can order several steps: each decision is made on the view 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pyggml_server.planner.plan import (
     Action,
@@ -16,6 +17,9 @@ from pyggml_server.planner.plan import (
     LimitDraft,
     LimitPrompt,
     Park,
+    Recompute,
+    Refill,
+    RefusePark,
     RefuseRotation,
     Restore,
     TrimStarted,
@@ -29,8 +33,12 @@ def after(view: View, action: Action) -> View:
     match action:
         case Park():
             return _parked(view, slot, action, has_landed=not slot.frees_on_landing)
+        case Recompute():
+            return _dropped(view, slot)
         case Restore():
             return _restoring(view, slot)
+        case Refill():
+            return _with(view, _refilling(view, slot))
         case DropIdlePrompt():
             return _with(view, replace(slot, n_cells=0, n_cells_owned=0), n_used=-slot.n_cells_owned)
         case TrimStarted():
@@ -86,16 +94,42 @@ def _parked(view: View, slot: SlotView, park: Park, *, has_landed: bool) -> View
         slot,
         phase=SlotPhase.PREEMPTED if has_landed else SlotPhase.PREEMPTING,
         n_cells_owned=0 if has_landed else slot.n_cells_owned,
-        parked_at_s=view.now_s,
-        park_order=1 + max(other.park_order for other in view.slots),
         parked_for_request=park.for_request,
         has_transfer_in_flight=not has_landed,
-        n_tokens_since_park=0,
-        is_rotation_refusal_known=False,
         buffer_bytes=max(slot.buffer_bytes, slot.state_bytes),
+        **_in_line(view),
     )
     n_freed = _n_freed_by_park(view, slot) if has_landed else 0
     return _with(view, parked, n_used=-n_freed, held_bytes=charge_bytes(slot))
+
+
+def _dropped(view: View, slot: SlotView) -> View:
+    """It leaves its group: what they shared it will compute for itself."""
+    n_left = min(1, slot.n_prompt_left)
+    view = _with(view, replace(slot, n_cells_owned=0), n_used=-_n_freed_by_park(view, slot))
+    gone = replace(
+        slot,
+        phase=SlotPhase.PREEMPTED,
+        n_cells=slot.n_cells + slot.n_prompt_left - n_left,
+        n_cells_owned=0,
+        n_prompt_left=n_left,
+        n_step_cells=n_left or slot.n_decode_step_cells,
+        needs_refill=True,
+        group_id=None,
+        **_in_line(view),
+    )
+    return _with(view, gone)
+
+
+def _in_line(view: View) -> dict[str, Any]:
+    """What the end of the line changes on whoever joins it."""
+    return {
+        "parked_at_s": view.now_s,
+        "park_order": 1 + max(slot.park_order for slot in view.slots),
+        "n_tokens_since_park": 0,
+        "is_park_refusal_known": False,
+        "is_rotation_refusal_known": False,
+    }
 
 
 def _n_freed_by_park(view: View, slot: SlotView) -> int:
@@ -123,6 +157,21 @@ def _restoring(view: View, slot: SlotView) -> View:
     return _with(view, back, n_used=n_taken)
 
 
+def _refilling(view: View, slot: SlotView) -> SlotView:
+    n_tokens = slot.n_cells + slot.n_prompt_left
+    return replace(
+        slot,
+        phase=SlotPhase.PROCESSING_PROMPT,
+        n_cells=0,
+        n_prompt_left=n_tokens,
+        n_step_cells=min(n_tokens, view.n_batch_tokens),
+        resident_since_s=view.now_s,
+        parked_for_request=None,
+        has_run_since_restore=False,
+        needs_refill=False,
+    )
+
+
 def _trimmed(view: View, slot: SlotView, n_keep_cells: int) -> View:
     n_freed = n_trimmed_cells(slot, n_keep_cells)
     n_lost = max(0, slot.n_kept_cells - n_keep_cells)  # kept prefix given up: the prompt has to process it again
@@ -148,5 +197,7 @@ def _after_limit(slot: SlotView, action: Action) -> SlotView:
             return replace(slot, n_step_cells=1 + action.n_draft_tokens)
         case RefuseRotation():
             return replace(slot, is_rotation_refusal_known=True)
+        case RefusePark():
+            return replace(slot, is_park_refusal_known=True)
         case _:
             return slot

@@ -23,27 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
 
-
-class Reason(Enum):
-    """Why an action was ordered; the text is what logs and metrics show."""
-
-    STEP_SHORT = "no room for the next step"
-    LOOKAHEAD_SHORT = "no room for the steps ahead"
-    PROMPT_SHORT = "no room for a new prompt"
-    FORCED = "forced after every N tokens"
-    ROTATION = "somebody waited for a turn"
-    HEAD_OF_LINE = "head of the line"
-    HEAD_WAITS = "a parked chat waits and would not fit afterwards"
-    BEHIND_PROMPT = "an earlier prompt waits"
-    PARK_IN_FLIGHT = "a park that makes room has not landed"
-    NOBODY_CAN_BE_PARKED = "no room, and nobody can be parked"
-    CANNOT_FIT_ALONE = "larger than the whole pool"
-    OVER_BUDGET = "host memory is over its budget"
-    BUDGET_NEEDED = "host memory is needed for a park"
-    BUDGET_TOO_SMALL = "the budget cannot hold the states"
+from pyggml_server.planner.reason import Reason as Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +43,29 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
+class Recompute:
+    """Drop the slot's cells and keep its tokens, since host memory cannot hold its state. It stands in line as a
+    parked one does (`SlotView.needs_refill`). Its text may differ afterwards: say so."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """Give the parked slot cells and copy its state back. Synchronous: it decodes in this very pass.
 
     If the pool refuses the cells the slot stays PREEMPTED, keeps its place and its buffer.
     """
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """Take the slot that needs it out of the line: it processes all of its tokens again, as a prompt is, and then goes
+    on where it was. Until then `SlotView.has_run_since_restore` stays False."""
 
     slot_id: int
     reason: Reason
@@ -147,9 +147,20 @@ class RefuseRotation:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True)
+class RefusePark:
+    """Changes nothing: count that the budget refused the park of this slot, then set `SlotView.is_park_refusal_known`
+    until it leaves the pool."""
+
+    slot_id: int
+    reason: Reason
+
+
 Action = (
     Park
+    | Recompute
     | Restore
+    | Refill
     | WaitForPark
     | DropIdlePrompt
     | TrimStarted
@@ -159,6 +170,7 @@ Action = (
     | FailContext
     | GiveBackBuffer
     | RefuseRotation
+    | RefusePark
 )
 
 

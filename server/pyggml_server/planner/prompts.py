@@ -21,7 +21,7 @@ from pyggml_server.planner.rotation import has_turn
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, waiting_unit
-from pyggml_server.planner.victims import choose_victims, frees_late, park_actions
+from pyggml_server.planner.victims import choose_victims, frees_late, park_actions, refusals
 from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
 
 
@@ -95,6 +95,9 @@ def _park_for(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | No
         )
 
     if victims(whole, n_spare) is None:
+        sketch.extend(
+            refusals(sketch.view, policy, lambda view: n_step_short(view, [whole]) - n_spare, sketch.newcomers)
+        )
         return Reason.NOBODY_CAN_BE_PARKED
     sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
     slot = sketch.view.slot(slot.slot_id)

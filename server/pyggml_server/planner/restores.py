@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyggml_server.planner.margins import landing_parks, n_restore_short, runners
-from pyggml_server.planner.plan import FailContext, LimitDraft, Reason, Restore
+from pyggml_server.planner.plan import FailContext, LimitDraft, Reason, Refill, Restore
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
@@ -35,7 +35,7 @@ def admit(sketch: PlanSketch, policy: Policy, unit: Unit, reason: Reason) -> boo
             return False  # somebody will end, or be parked
         return _admit_alone(sketch, policy, unit, reason)
     sketch.extend(spare_actions(sketch.view, n_restore_short(sketch.view, unit, policy), reason))
-    sketch.extend(Restore(slot.slot_id, reason) for slot in unit)
+    sketch.extend(_returns(unit, reason))
     return True
 
 
@@ -53,10 +53,14 @@ def _admit_alone(sketch: PlanSketch, policy: Policy, unit: Unit, reason: Reason)
     if n_short > n_draft:
         sketch.extend(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE) for slot in unit)
         return True
-    sketch.extend(Restore(slot.slot_id, reason) for slot in unit)
+    sketch.extend(_returns(unit, reason))
     if n_short > 0:
         sketch.extend(LimitDraft(slot.slot_id, reason, 0) for slot in unit)
     return True
+
+
+def _returns(unit: Unit, reason: Reason) -> list[Restore | Refill]:
+    return [(Refill if slot.needs_refill else Restore)(slot.slot_id, reason) for slot in unit]
 
 
 def _n_draft_cells(n_prompt_left: int, n_step_cells: int) -> int:

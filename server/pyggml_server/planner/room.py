@@ -1,8 +1,9 @@
 """Room for the next step of those who run (rules 2 to 5), from the cheapest way to the dearest.
 
 1. leftovers and idle cached prompts; 2. wait for a park that is under way; 3. park; and, when nobody can be parked:
-4. decode without drafts; 5. waiting prompts give up the prefix they hold; 6. shorter prompt chunks, the latest request
-first; 7. the latest request fails, and only as many as it takes.
+4. decode without drafts; 5. waiting prompts give up the prefix they hold; 6. who does not fit the host memory leaves
+without its state, to be computed again; 7. shorter prompt chunks, the latest request first; 8. the latest request
+fails, and only as many as it takes.
 
 Why chunks are cut only after parking: what does not fit now will not fit in the next pass either, since everybody who
 runs grows. A cut chunk would only put the park off, with a prompt in the pool that helps nobody until it is whole.
@@ -16,8 +17,8 @@ from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit
-from pyggml_server.planner.victims import choose_victims, frees_late, next_victim, park_actions
-from pyggml_server.planner.view import SlotPhase
+from pyggml_server.planner.victims import choose_victims, frees_late, leave_actions, next_victim, park_actions, refusals
+from pyggml_server.planner.view import SlotPhase, View
 
 
 def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
@@ -28,11 +29,17 @@ def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
     if landing := landing_parks(sketch.view):
         sketch.add(WaitForPark(landing[0].slot_id, Reason.STEP_SHORT))
         return False
+    sketch.extend(refusals(sketch.view, policy, n_step_short))
     victims = choose_victims(sketch.view, policy, n_step_short)
     if victims is None:
-        _ask_for_less(sketch)
+        _drop_drafts(sketch)
+        sketch.extend(prefix_sacrifices(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
+        victims = choose_victims(sketch.view, policy, n_step_short, may_drop=True)
+    if victims is None:
+        _cut_chunks(sketch)
+        _fail_latest(sketch)
         return True
-    return _park_for_step(sketch, victims)
+    return _leave_for_step(sketch, victims)
 
 
 def make_room_ahead(sketch: PlanSketch, policy: Policy) -> None:
@@ -41,27 +48,24 @@ def make_room_ahead(sketch: PlanSketch, policy: Policy) -> None:
     sketch.extend(spare_actions(sketch.view, short, Reason.LOOKAHEAD_SHORT))
     if sketch.has_parks or n_lookahead_short(sketch.view, policy) <= 0:
         return
-    unit = next_victim(sketch.view, policy, lambda view: n_lookahead_short(view, policy))
+
+    def short_of(view: View) -> int:
+        return n_lookahead_short(view, policy)
+
+    sketch.extend(refusals(sketch.view, policy, short_of))
+    unit = next_victim(sketch.view, policy, short_of)
     if unit is not None:
         sketch.extend(park_actions(sketch.view, unit, Reason.LOOKAHEAD_SHORT) or ())
 
 
-def _park_for_step(sketch: PlanSketch, victims: list[Unit]) -> bool:
+def _leave_for_step(sketch: PlanSketch, victims: list[Unit]) -> bool:
     for unit in victims:
-        orders = park_actions(sketch.view, unit, Reason.STEP_SHORT) or []
+        orders = leave_actions(sketch.view, unit, Reason.STEP_SHORT)
         sketch.extend(orders)
-        if frees_late(unit):
-            late = next(order for order in orders if isinstance(order, Park))
+        if late := next((order for order in orders if isinstance(order, Park) and frees_late(unit)), None):
             sketch.add(WaitForPark(late.slot_id, Reason.STEP_SHORT))
             return False
     return True
-
-
-def _ask_for_less(sketch: PlanSketch) -> None:
-    _drop_drafts(sketch)
-    sketch.extend(prefix_sacrifices(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
-    _cut_chunks(sketch)
-    _fail_latest(sketch)
 
 
 def _drop_drafts(sketch: PlanSketch) -> None:

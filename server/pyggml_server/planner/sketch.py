@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyggml_server.planner.foresee import after, after_start
-from pyggml_server.planner.plan import Action, Park, Plan
+from pyggml_server.planner.plan import Action, Park, Plan, Recompute
 from pyggml_server.planner.view import SlotView, View
 
 
@@ -28,7 +28,7 @@ class PlanSketch:
         for action in actions:
             self._actions.append(action)
             self.view = after(self.view, action)
-            if isinstance(action, Park):
+            if isinstance(action, Park | Recompute):
                 self._parked.add(action.slot_id)
 
     def start(self, slot: SlotView) -> None:
@@ -37,7 +37,7 @@ class PlanSketch:
         self.newcomers.add(slot.slot_id)
 
     def has_parked(self, slot: SlotView) -> bool:
-        """Whether this plan parks the slot: then it does not restore it."""
+        """Whether this plan parks the slot, or drops its cells: then it does not bring it back."""
         return slot.slot_id in self._parked
 
     @property

@@ -21,18 +21,22 @@ def waiting_unit(view: View, head: SlotView) -> Unit:
 
 def is_parkable(view: View, unit: Unit) -> bool:
     """Whether nothing but policy and budget stands against parking it now."""
+    return is_droppable(unit) and not any(slot.slot_id in view.refused_parks for slot in unit)
+
+
+def is_droppable(unit: Unit) -> bool:
+    """Whether its cells may be dropped and computed again: no state is copied, so a refused park is no obstacle."""
     return all(
         slot.phase in PARKABLE_PHASES
         and not slot.has_transfer_in_flight
         and not slot.has_pending_shift
         and slot.has_run_since_restore  # else it would go out and in without a token in between
-        and slot.slot_id not in view.refused_parks
         for slot in unit
     )
 
 
 def is_restorable(unit: Unit) -> bool:
-    """Whether its state lies whole on the host."""
+    """Whether its state lies whole on the host, or has to be computed again."""
     return all(slot.phase is SlotPhase.PREEMPTED and not slot.has_transfer_in_flight for slot in unit)
 
 

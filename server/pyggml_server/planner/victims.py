@@ -6,24 +6,27 @@ Of the units that may be parked and fit the host-memory budget:
 3. else the one with the most owned cells, and then again: no single park is enough, so as few as possible.
 The last resident is never parked, nor one that owns no cells. If all together are not enough, nobody is parked: a
 park that does not help is only a copy.
+
+With `may_drop` those that the budget (or an allocation) refuses leave too: without their state (rule 8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from pyggml_server.planner.budget import give_backs_for_park
 from pyggml_server.planner.foresee import after, after_landing
-from pyggml_server.planner.plan import Action, Park, Reason
+from pyggml_server.planner.plan import Action, Park, Reason, Recompute, RefusePark
 from pyggml_server.planner.policy import Policy, VictimPolicy
-from pyggml_server.planner.units import Unit, is_parkable, n_owned_cells, resident_units
+from pyggml_server.planner.units import Unit, is_droppable, is_parkable, n_owned_cells, resident_units
 from pyggml_server.planner.view import View
 
 ShortageOf = Callable[[View], int]
 
 
 def choose_victims(
-    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()
+    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = (), *, may_drop: bool = False
 ) -> list[Unit] | None:
     """The units to park, in order, until `short_of` is at most 0; None when parking everybody allowed is not enough.
 
@@ -31,7 +34,7 @@ def choose_victims(
     """
     chosen: list[Unit] = []
     while short_of(view) > 0:
-        unit = next_victim(view, policy, short_of, newcomers)
+        unit = next_victim(view, policy, short_of, newcomers, may_drop=may_drop)
         if unit is None:
             return None
         chosen.append(unit)
@@ -39,13 +42,18 @@ def choose_victims(
     return chosen
 
 
-def next_victim(view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()) -> Unit | None:
+def next_victim(
+    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = (), *, may_drop: bool = False
+) -> Unit | None:
     """The unit to park now, or None when nobody may be parked."""
     residents = [unit for unit in resident_units(view) if unit[0].slot_id not in newcomers]
     if len(residents) < 2:
         return None
-    parkable = (unit for unit in residents if is_parkable(view, unit) and n_owned_cells(view, unit))
-    free = [unit for unit in parkable if give_backs_for_park(view, unit) is not None]
+    free = [
+        unit
+        for unit in residents
+        if n_owned_cells(view, unit) and (_may_park(view, unit) or (may_drop and is_droppable(unit)))
+    ]
     n_short = short_of(view)
     covering = [unit for unit in free if n_owned_cells(view, unit) >= n_short]
     ending = covering or [unit for unit in free if short_of(without(view, unit)) <= 0]
@@ -62,16 +70,37 @@ def park_actions(view: View, unit: Unit, reason: Reason, for_request: int | None
     return [*give_backs, *(Park(slot.slot_id, reason, for_request) for slot in unit)]
 
 
+def leave_actions(view: View, unit: Unit, reason: Reason) -> list[Action]:
+    """The orders that take this unit out of the pool: with its state if that can be kept, else without."""
+    parks = park_actions(view, unit, reason) if is_parkable(view, unit) else None
+    return parks if parks is not None else [Recompute(slot.slot_id, reason) for slot in unit]
+
+
+def refusals(view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()) -> list[RefusePark]:
+    """The budget refuses the park of the unit that would be the victim if it did not."""
+    unit = next_victim(replace(view, ram_limit_bytes=None), policy, short_of, newcomers)
+    return [] if unit is None or give_backs_for_park(view, unit) is not None else refusal(unit)
+
+
+def refusal(unit: Unit) -> list[RefusePark]:
+    """The budget refuses this unit's park: said once while it stays in the pool."""
+    return [] if unit[0].is_park_refusal_known else [RefusePark(unit[0].slot_id, Reason.BUDGET_TOO_SMALL)]
+
+
 def frees_late(unit: Unit) -> bool:
     """Whether its cells come free only when the copy lands."""
     return any(slot.frees_on_landing for slot in unit)
 
 
 def without(view: View, unit: Unit) -> View:
-    """The view once this unit's park has landed (or the view as it is, when the budget refuses it)."""
-    for action in park_actions(view, unit, Reason.STEP_SHORT) or ():
+    """The view once this unit has left, and its park, if it is one, has landed."""
+    for action in leave_actions(view, unit, Reason.STEP_SHORT):
         view = after_landing(view, action) if isinstance(action, Park) else after(view, action)
     return view
+
+
+def _may_park(view: View, unit: Unit) -> bool:
+    return is_parkable(view, unit) and give_backs_for_park(view, unit) is not None
 
 
 def _rank(view: View, unit: Unit, policy: Policy) -> tuple[int, int]:

@@ -64,7 +64,10 @@ class SlotView:
     Preemption:
       parked_for_request  PREEMPTING, PREEMPTED: `Park.for_request` of its park: the started prompt that gets its room.
       n_tokens_since_park tokens generated since its last park, or since the request began.
-      has_run_since_restore  False from its restore until it has decoded something (True if never restored).
+      has_run_since_restore  False from its restore until it has decoded something, and from its `Refill` until it is
+                          back where it was (True if it was never away).
+      needs_refill        PREEMPTED by `Recompute`: no state lies on the host. `n_cells` is what it takes to come back,
+                          the last token of an unfinished prompt aside (that is `n_prompt_left`).
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
       has_transfer_in_flight  any copy of its state is under way, a prompt-cache save of an IDLE slot included.
       frees_on_landing    a park of it gives its cells back only when the copy lands (asynchronous, not staged).
@@ -72,6 +75,7 @@ class SlotView:
       buffer_bytes        host memory that it holds now, used or kept for its next park.
       group_id            n > 1 requests that still share cells (see `GroupView`); None once diverged.
       is_media_step       the next step is a media chunk: never cut.
+      is_park_refusal_known  a `RefusePark` was already carried out since it last got cells.
       is_rotation_refusal_known  a `RefuseRotation` was already carried out for its present wait.
     """
 
@@ -92,6 +96,7 @@ class SlotView:
     parked_for_request: int | None = None
     n_tokens_since_park: int = 0
     has_run_since_restore: bool = True
+    needs_refill: bool = False
     has_pending_shift: bool = False
     has_transfer_in_flight: bool = False
     frees_on_landing: bool = False
@@ -99,6 +104,7 @@ class SlotView:
     buffer_bytes: int = 0
     group_id: int | None = None
     is_media_step: bool = False
+    is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
     @property

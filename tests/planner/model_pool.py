@@ -1,0 +1,249 @@
+"""The pool of the model engine: slots, cells and host memory as counters, and what each order does to them.
+
+Every effect checks what must hold where it happens. A real pool would answer "no room" or corrupt a copy where this
+raises `InvariantError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from pyggml_server.planner import Plan, View
+from pyggml_server.planner.plan import (
+    Action,
+    DropIdlePrompt,
+    FailContext,
+    GiveBackBuffer,
+    LimitDraft,
+    Park,
+    Recompute,
+    Refill,
+    RefusePark,
+    RefuseRotation,
+    Restore,
+    TrimStarted,
+    WaitForPark,
+)
+from pyggml_server.planner.view import SlotPhase
+
+from tests.planner.invariants import check_not_the_last_resident, require
+from tests.planner.model_slot import ModelSlot, Request
+
+
+class Copies(Enum):
+    """When a copy lands, and when a park's cells come free."""
+
+    SYNCHRONOUS = "at once"
+    STAGED = "copies land later, cells come free at once"
+    LATE = "copies land later, and free the cells only then"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    n_cells: int = 100
+    n_slots: int = 4
+    n_batch: int = 32
+    copies: Copies = Copies.SYNCHRONOUS
+    n_passes_per_copy: int = 3
+    ram_limit: int | None = None
+    keeps_buffers: bool = False  # a restored slot keeps its buffer for the next park
+    keeps_prompts: bool = True  # an idle slot keeps its cells as a cached prompt
+    kept_share: float = 0.5  # of an idle slot's cells that a new request reuses
+    pass_s: float = 1.0
+
+
+class ModelPool:
+    """Slots of one pool, and the effects of orders on them."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.slots = [ModelSlot(i) for i in range(setup.n_slots)]
+        self.refusals: set[int] = set()  # slots whose next park is refused
+        self.refused: frozenset[int] = frozenset()  # those that were refused in this pass
+        self.now_s = 0.0
+        self.counts: dict[str, int] = {}
+        self.longest_wait_s = 0.0
+
+    @property
+    def n_used(self) -> int:
+        return sum(slot.n_owned for slot in self.slots)
+
+    @property
+    def ram_held(self) -> int:
+        return sum(slot.buffer_bytes for slot in self.slots)
+
+    def observe(self) -> View:
+        late = self.setup.copies is Copies.LATE
+        return View(
+            now_s=self.now_s,
+            n_cells=self.setup.n_cells,
+            n_cells_used=self.n_used,
+            slots=tuple(slot.seen(self.setup.n_batch, frees_on_landing=late) for slot in self.slots),
+            n_batch_tokens=self.setup.n_batch,
+            ram_limit_bytes=self.setup.ram_limit,
+            ram_held_bytes=self.ram_held,
+            refused_parks=self.refused,
+        )
+
+    def apply(self, plan: Plan) -> int | None:
+        """Carry it out in order; the slot whose park was refused, if one was (the rest is then not carried out)."""
+        for action in plan.actions:
+            slot = self.slots[action.slot_id]
+            name = type(action).__name__
+            is_free = slot.n_passes_to_landing is None or isinstance(action, WaitForPark | LimitDraft)
+            require(is_free, "nothing is done to a slot under a running copy", repr(action))
+            if isinstance(action, Park) and slot.slot_id in self.refusals:
+                self.refusals.discard(slot.slot_id)
+                return slot.slot_id
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self._carry_out(action, slot)
+            held, limit = self.ram_held, self.setup.ram_limit
+            require(limit is None or held <= limit, "RAM is never over budget", f"{held} of {limit} after {action}")
+            require(self.n_used <= self.setup.n_cells, "cells are never overcommitted", f"{self.n_used} after {action}")
+        return None
+
+    def _carry_out(self, action: Action, slot: ModelSlot) -> None:
+        effect = self._EFFECTS.get(type(action))  # holds and limits have none: they bind the batch
+        if effect is not None:
+            effect(self, action, slot)
+
+    def _wait(self, action: WaitForPark, slot: ModelSlot) -> None:
+        require(slot.phase is SlotPhase.PREEMPTING, "a wait names a park in flight", repr(action))
+        self._land(slot)
+
+    def _drop_idle(self, action: DropIdlePrompt, slot: ModelSlot) -> None:
+        require(slot.phase is SlotPhase.IDLE, "only idle prompts are dropped", repr(action))
+        slot.n_cells = 0
+
+    def _trim(self, action: TrimStarted, slot: ModelSlot) -> None:
+        require(slot.phase is SlotPhase.STARTED, "only started slots are trimmed", repr(action))
+        slot.n_cells = action.n_keep_cells
+        slot.n_kept = min(slot.n_kept, slot.n_cells)
+
+    def _fail(self, action: FailContext, slot: ModelSlot) -> None:
+        require(slot.request is not None, "every request ends exactly once", f"nothing to fail: {action}")
+        self._release(slot, "failed", keeps_cells=False)
+
+    def _give_back(self, action: GiveBackBuffer, slot: ModelSlot) -> None:
+        require(not slot.holds_state, "no buffer that holds a state is given back", repr(action))
+        slot.buffer_bytes = 0
+
+    def _refuse_rotation(self, action: RefuseRotation, slot: ModelSlot) -> None:
+        require(not slot.is_rotation_refusal_known, "a refused turn is told once", repr(action))
+        slot.is_rotation_refusal_known = True
+
+    def _refuse_park(self, action: RefusePark, slot: ModelSlot) -> None:
+        require(not slot.is_park_refusal_known, "a refused park is told once", repr(action))
+        slot.is_park_refusal_known = True
+
+    # --- copies
+
+    def _park(self, action: Park, slot: ModelSlot) -> None:
+        is_parkable = slot.phase in (SlotPhase.GENERATING, SlotPhase.PROCESSING_PROMPT)
+        require(is_parkable, "no slot both parked and restored", f"{action} of a slot that is {slot.phase}")
+        require(not slot.has_pending_shift, "an unapplied shift is not parked", repr(action))
+        require(slot.has_run_since_restore, "no park-restore-park without a token between", repr(action))
+        check_not_the_last_resident(action, self.observe().residents())
+        slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTING
+        self._join_line(slot)
+        slot.parked_for_request = action.for_request
+        slot.buffer_bytes = max(slot.buffer_bytes, slot.n_cells)
+        slot.n_passes_to_landing = self.setup.n_passes_per_copy
+        if slot.request:
+            slot.request.n_parks += 1
+        if self.setup.copies is not Copies.LATE:
+            slot.is_in_pool = False
+        if self.setup.copies is Copies.SYNCHRONOUS:
+            self._land(slot)
+
+    def _drop(self, action: Recompute, slot: ModelSlot) -> None:
+        is_running = slot.phase in (SlotPhase.GENERATING, SlotPhase.PROCESSING_PROMPT)
+        require(
+            is_running and slot.has_run_since_restore, "nobody is computed again without a token between", repr(slot)
+        )
+        check_not_the_last_resident(action, self.observe().residents())
+        n_held = sum(other.buffer_bytes for other in self.slots if other.holds_state)
+        has_room = self.setup.ram_limit is None or n_held + slot.n_cells <= self.setup.ram_limit
+        is_needed = not has_room or slot.slot_id in self.refused
+        require(is_needed, "only what host memory cannot hold is computed again", repr(action))
+        if slot.phase is SlotPhase.PROCESSING_PROMPT:
+            slot.n_cells += slot.n_prompt_left - 1  # the last token of a prompt is decoded for its logits
+        slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTED
+        self._join_line(slot)
+        slot.is_in_pool, slot.needs_refill, slot.has_pending_shift = False, True, False
+        if slot.request:
+            slot.request.n_recomputes += 1
+
+    def _join_line(self, slot: ModelSlot) -> None:
+        slot.parked_at_s, slot.park_order = self.now_s, 1 + max(other.park_order for other in self.slots)
+        slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
+        slot.n_tokens_since_park = 0
+
+    def _refill(self, _action: Refill, slot: ModelSlot) -> None:
+        require(slot.needs_refill, "only dropped slots are computed again", repr(slot))
+        self._leave_line(slot)
+        slot.n_refill = slot.n_cells + (1 if slot.former is SlotPhase.PROCESSING_PROMPT else 0)
+        slot.n_cells, slot.is_in_pool, slot.needs_refill = 0, True, False
+        slot.phase = SlotPhase.PROCESSING_PROMPT
+
+    def _restore(self, _action: Restore, slot: ModelSlot) -> None:
+        require(not slot.needs_refill, "only what was saved is restored", repr(slot))
+        self._leave_line(slot)
+        slot.phase, slot.is_in_pool = SlotPhase.RESTORING, True
+        slot.n_passes_to_landing = self.setup.n_passes_per_copy
+        if self.setup.copies is Copies.SYNCHRONOUS:
+            self._land(slot)
+
+    def _leave_line(self, slot: ModelSlot) -> None:
+        require(slot.phase is SlotPhase.PREEMPTED, "no slot both parked and restored", f"return of {slot}")
+        line = [s for s in self.slots if s.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING)]
+        head = min(line, key=lambda s: s.park_order)
+        require(head is slot, "head of the line", f"slot {slot.slot_id} passes slot {head.slot_id}")
+        self.longest_wait_s = max(self.longest_wait_s, self.now_s - slot.parked_at_s)
+        slot.has_run_since_restore = False
+        slot.parked_for_request = None
+        slot.resident_since_s = self.now_s
+
+    def _poll(self, slot: ModelSlot) -> None:
+        if slot.n_passes_to_landing is not None:
+            slot.n_passes_to_landing -= 1
+            if slot.n_passes_to_landing <= 0:
+                self._land(slot)
+
+    def _land(self, slot: ModelSlot) -> None:
+        slot.n_passes_to_landing = None
+        if slot.phase is SlotPhase.PREEMPTING:
+            slot.phase, slot.is_in_pool = SlotPhase.PREEMPTED, False
+        elif slot.phase is SlotPhase.RESTORING:
+            slot.phase = slot.former
+            if not self.setup.keeps_buffers:
+                slot.buffer_bytes = 0
+
+    def _release(self, slot: ModelSlot, ending: str, *, keeps_cells: bool) -> None:
+        require(slot.n_passes_to_landing is None, "nothing is done to a slot under a running copy", repr(slot))
+        if slot.request is not None:
+            self._end(slot.request, ending)
+        n_cells = slot.n_cells if keeps_cells and slot.is_in_pool else 0
+        cleared = ModelSlot(slot.slot_id, n_cells=n_cells, last_used_s=self.now_s, park_order=slot.park_order)
+        self.slots[slot.slot_id] = cleared
+
+    def _end(self, request: Request, ending: str) -> None:
+        request.endings.append(ending)
+        request.ended_s = self.now_s
+
+    _EFFECTS: ClassVar[dict[type[Action], Callable[[Any, Any, ModelSlot], None]]] = {
+        Park: _park,
+        Recompute: _drop,
+        Restore: _restore,
+        Refill: _refill,
+        WaitForPark: _wait,
+        DropIdlePrompt: _drop_idle,
+        TrimStarted: _trim,
+        FailContext: _fail,
+        GiveBackBuffer: _give_back,
+        RefuseRotation: _refuse_rotation,
+        RefusePark: _refuse_park,
+    }
