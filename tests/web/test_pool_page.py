@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from pyggml_server.messages import Counters, Snapshot
+from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
 
 from tests.web.browser import PHONE_PX, PoolPage, browser
 from tests.web.fakes import FakeSettings
@@ -50,6 +50,17 @@ def test_each_square_bears_the_number_of_the_slot_that_holds_it(open_page: PoolP
     assert open_page.count("#cells > *") == 256
     assert open_page.texts("#cells .held") == ["0"] * 128
     assert open_page.texts("#cells .kept") == ["1"] * 32
+
+
+def test_a_prompt_that_waits_for_room_is_not_running_and_keeps_what_its_slot_had(
+    page: PoolPage, server: Running
+) -> None:
+    waiting = SlotSnapshot(0, 1024, True, id_task=3, n_prompt_tokens=64, state="started", n_cells=64)
+    server.engine.published = Snapshot((waiting,), Counters(kv_cells=128, kv_cells_used=64, requests_deferred=2))
+    page.open(server.url + "/pool")
+    page.until_text("cells-text", "slot 0 keeps 64, 64 free.")
+    assert page.texts("#cells .kept") == ["0"] * 64
+    assert page.text("totals").split("\n")[2:8] == ["running", "0", "parked", "0", "yet to start", "3"]
 
 
 def test_the_picture_of_the_pool_is_told_in_words_too(open_page: PoolPage) -> None:

@@ -32,11 +32,16 @@ function holdersOf(shown) {
   return holders;
 }
 
+/** Whether its cells are those of an earlier request, kept for the next one. */
+function isKept(slot) {
+  return slot.state === "idle" || slot.state === "started";
+}
+
 function squareOf({ slot }) {
   if (slot === null) {
     return { className: "cell", text: "?" };
   }
-  const look = slot.state === "idle" ? "kept" : "held";
+  const look = isKept(slot) ? "kept" : "held";
   return { className: `cell ${look} ${slotClass(slot.id)}`, text: String(slot.id) };
 }
 
@@ -65,7 +70,7 @@ function cellsText(holders, nFree, pool) {
     if (slot === null) {
       return `${nCells} shared`;
     }
-    return slot.state === "idle" ? `slot ${slot.id} keeps ${nCells}` : `slot ${slot.id} holds ${nCells}`;
+    return `slot ${slot.id} ${isKept(slot) ? "keeps" : "holds"} ${nCells}`;
   });
   return `${pool.n_cells_used} of ${countText(pool.n_cells, "cell")} in use: ${[...parts, `${nFree} free`].join(", ")}.`;
 }
@@ -95,12 +100,13 @@ function parkedItem(slot, place) {
 
 function drawTotals({ pool, slots, totals }) {
   const nParked = slots.filter((slot) => slot.is_preempted).length;
-  const nRunning = slots.filter((slot) => slot.state !== "idle").length - nParked;
+  const nStarted = slots.filter((slot) => slot.state === "started").length;
+  const nRunning = slots.filter((slot) => slot.state !== "idle").length - nParked - nStarted;
   const numbers = {
     "cells in use": `${Math.round((100 * pool.n_cells_used) / Math.max(1, pool.n_cells))} %`,
     running: nRunning,
     parked: nParked,
-    "in line": pool.n_deferred,
+    "yet to start": pool.n_deferred + nStarted,
     parks: totals.preemptions_total,
     restores: totals.restores_total,
     rotations: totals.rotations_total,
