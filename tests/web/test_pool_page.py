@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from pyggml_server.history import EventKind, History, PoolEvent
 from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
 
 from tests.web.browser import PHONE_PX, PoolPage, browser
 from tests.web.fakes import FakeSettings
-from tests.web.pool_snapshots import busy_pool
+from tests.web.pool_snapshots import busy_pool, parked
 from tests.web.running import Running, running
 
 # every text that stands directly in an element, with the contrast of its colour and the first opaque ground below it
@@ -78,6 +80,18 @@ def test_parked_slots_stand_beside_the_pool_with_bytes_and_waiting_time_head_of_
     assert second.startswith("slot 2\nwaiting ")
     assert open_page.text("memory-text") == "2 slots parked, 8.0 MiB of 64.0 MiB held"
     assert open_page.script("const m = document.getElementById('memory'); return m.value / m.max") == 0.125
+
+
+def test_a_chat_that_left_without_its_state_is_said_to_be_computed_again(page: PoolPage, server: Running) -> None:
+    now_s = time.monotonic()
+    event = PoolEvent(1, now_s, EventKind.PARK, 2, 12, "no room, to be computed again", 300)
+    slots = (parked(2, n_tokens=300, n_bytes=0, parked_at_s=now_s),)
+    server.engine.published = replace(busy_pool(), slots=slots, history=History((event,), ()))
+    page.open(server.url + "/pool")
+    page.until_text("status", "Live")
+    assert page.texts("#parked li")[0].endswith(", to be computed again, 300 cells, 2 parks so far")
+    assert page.texts("#events li")[0].endswith(" ago: slot 2 parked, 300 cells: no room, to be computed again")
+    assert page.count("#lanes path.mark") == 1
 
 
 def test_the_time_line_has_a_mark_for_each_event_and_a_hatched_span_for_each_time_parked(open_page: PoolPage) -> None:

@@ -93,7 +93,7 @@ function parkedItem(slot, place) {
     className: slotClass(slot.id),
     children: [
       element("strong", { text: `slot ${slot.id}${place === 0 ? ", next to come back" : ""}` }),
-      `${waiting}, ${bytesText(slot.parked_bytes)}, ${countText(slot.n_tokens, "cell")}, ${countText(slot.n_preempted, "park")} so far`,
+      `${waiting}, ${slot.parked_bytes > 0 ? bytesText(slot.parked_bytes) : "to be computed again"}, ${countText(slot.n_tokens, "cell")}, ${countText(slot.n_preempted, "park")} so far`,
     ],
   });
 }
@@ -110,6 +110,7 @@ function drawTotals({ pool, slots, totals }) {
     parks: totals.preemptions_total,
     restores: totals.restores_total,
     rotations: totals.rotations_total,
+    recomputes: totals.recomputes_total,
     finished: totals.requests_finished_total,
     failed: totals.requests_failed_total,
   };

@@ -9,7 +9,8 @@ const RIGHT_PX = 12;
 const AXIS_PX = 20;
 const GAPS_PX = 140;
 const KIND_TEXT = { park: "parked", restore: "restored", refusal: "park refused", end: "ended" };
-const isCopy = (event) => event.kind === "park" || event.kind === "restore";
+// a chat that leaves without its state, to be computed again, copies nothing
+const isCopy = (event) => (event.kind === "park" || event.kind === "restore") && event.n_bytes > 0;
 
 /** Where `ageS` seconds ago lies in a picture of that width. */
 function xOf(ageS, width) {
