@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from pyggml_server.messages import Counters
 
 PREFIX = "llamacpp:"
+GAP_HISTOGRAMS = ("token_gap_seconds", "survivor_gap_seconds")
 
 
 class Value(NamedTuple):
@@ -40,9 +41,9 @@ class CountersCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, llama-server's first and in its order."""
-        for entry in (*_stock_counters(self._counters), *_preempt_counters(self._counters)):
+        for entry in (*_stock_counters(self._counters), *preempt_counters(self._counters)):
             yield CounterMetricFamily(PREFIX + entry.name.removesuffix("_total"), entry.help, value=entry.value)
-        for entry in (*_stock_gauges(self._counters), *_preempt_gauges(self._counters)):
+        for entry in (*_stock_gauges(self._counters), *preempt_gauges(self._counters)):
             yield GaugeMetricFamily(PREFIX + entry.name, entry.help, value=entry.value)
         yield from _gap_histograms(self._counters)
 
@@ -95,7 +96,8 @@ def _stock_gauges(c: Counters) -> tuple[Value, ...]:
     )
 
 
-def _preempt_counters(c: Counters) -> tuple[Value, ...]:
+def preempt_counters(c: Counters) -> tuple[Value, ...]:
+    """The counters that llama-server does not have."""
     return (
         Value("requests_finished_total", "Tasks that ended with a result", c.requests_finished_total),
         Value("requests_failed_total", "Tasks that ended with an error", c.requests_failed_total),
@@ -114,7 +116,8 @@ def _preempt_counters(c: Counters) -> tuple[Value, ...]:
     )
 
 
-def _preempt_gauges(c: Counters) -> tuple[Value, ...]:
+def preempt_gauges(c: Counters) -> tuple[Value, ...]:
+    """The gauges that llama-server does not have."""
     return (
         Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
         Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
@@ -126,9 +129,9 @@ def _preempt_gauges(c: Counters) -> tuple[Value, ...]:
 
 def _gap_histograms(c: Counters) -> Iterator[HistogramMetricFamily]:
     help_text = "Time between two tokens of a running slot"
-    yield _histogram("token_gap_seconds", help_text, c.gap_bounds_s, c.gap_counts, c.gap_sum_s)
+    yield _histogram(GAP_HISTOGRAMS[0], help_text, c.gap_bounds_s, c.gap_counts, c.gap_sum_s)
     help_text += " while another slot was parked or restored"
-    yield _histogram("survivor_gap_seconds", help_text, c.gap_bounds_s, c.survivor_gap_counts, c.survivor_gap_sum_s)
+    yield _histogram(GAP_HISTOGRAMS[1], help_text, c.gap_bounds_s, c.survivor_gap_counts, c.survivor_gap_sum_s)
 
 
 def _histogram(

@@ -6,7 +6,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "patches" / "README.md", ROOT / "vendor" / "ggml" / "README.md"])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        ROOT / "patches" / "README.md",
+        ROOT / "vendor" / "ggml" / "README.md",
+    ]
+)
 
 
 def text_of(name: str) -> str:
@@ -28,6 +35,12 @@ def tables(text: str) -> list[list[list[str]]]:
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()]
         found.append([row for row in rows if not all(set(cell) <= {"-"} and cell for cell in row)])
     return found
+
+
+def anchors(text: str) -> set[str]:
+    """What links may name after `#`: the headings, in small letters, with hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def code_spans(text: str) -> list[str]:

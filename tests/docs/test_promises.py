@@ -8,14 +8,15 @@ from pathlib import Path
 
 import click
 import pytest
-from pyggml_server import config, flags
+from pyggml_server import config, flags, metrics
+from pyggml_server.messages import Counters
 from pyggml_server.web.application import routes
 from pyggml_server.web.service import Service
 from pyggml_server.web.unimplemented import DISABLED, UNIMPLEMENTED
 from starlette.routing import Route
 
 from build_support.patch_commands import main as patches
-from tests.docs.documents import DOCUMENTS, ROOT, code_spans, section, tables, text_of
+from tests.docs.documents import DOCUMENTS, ROOT, anchors, code_spans, section, tables, text_of
 from tests.web.fakes import FakeSettings
 
 SOURCE_FOLDERS = ("build_support", "pyggml", "server", "scripts", "tests", "native")
@@ -90,8 +91,28 @@ def test_every_patch_command_and_option_that_is_named_exists(path: Path) -> None
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_every_link_leads_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
-    broken = [target for target in targets if "://" not in target and not (path.parent / target).exists()]
-    assert broken == []
+    assert [target for target in targets if "://" not in target and not leads_somewhere(path, target)] == []
+
+
+def leads_somewhere(document: Path, target: str) -> bool:
+    """Whether the file is there, and the heading in it."""
+    name, _, anchor = target.partition("#")
+    file = document.parent / name if name else document
+    return file.exists() and (not anchor or anchor in anchors(file.read_text(encoding="utf-8")))
+
+
+def test_a_link_to_a_heading_that_is_not_there_leads_nowhere() -> None:
+    readme = ROOT / "README.md"
+    assert leads_somewhere(readme, "README.md#what-preemption-does")
+    assert not leads_somewhere(readme, "README.md#what-nobody-wrote")
+    assert not leads_somewhere(readme, "#what-nobody-wrote")
+
+
+def test_the_guide_explains_every_metric_of_ours() -> None:
+    (table,) = [table for table in tables(text_of("docs/guide.md")) if table[0][0] == "name"]
+    explained = [name for row in table[1:] for name in code_spans(row[0])]
+    ours = [entry.name for entry in (*metrics.preempt_counters(Counters()), *metrics.preempt_gauges(Counters()))]
+    assert sorted(explained) == sorted([*ours, *metrics.GAP_HISTOGRAMS])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
