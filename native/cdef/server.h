@@ -43,6 +43,10 @@ typedef struct pyggml_server_info {
     int32_t cont_batching;
     int32_t add_bos;
     float   slot_prompt_similarity;
+    int32_t n_ctx_checkpoints;
+    int32_t checkpoint_min_step;
+    int32_t cache_ram_mib;
+    int32_t cache_idle_slots;
 } pyggml_server_info;
 
 int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err);
@@ -113,6 +117,8 @@ typedef struct pyggml_task_info {
     int32_t             n_keep;
     int32_t             n_discard;
     int32_t             n_cache_reuse;
+    const int32_t *     user_starts;
+    int32_t             n_user_starts;
     int32_t             stream;
     int32_t             return_progress;
     int32_t             cache_prompt;

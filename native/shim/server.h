@@ -68,6 +68,10 @@ typedef struct pyggml_server_info {
     int32_t cont_batching;
     int32_t add_bos;
     float   slot_prompt_similarity;
+    int32_t n_ctx_checkpoints; // most checkpoints of one slot; 0 where the memory needs none
+    int32_t checkpoint_min_step; // tokens between two of them
+    int32_t cache_ram_mib; // -1: no limit, 0: no prompt cache
+    int32_t cache_idle_slots; // idle slots move to the prompt cache when a task starts
 } pyggml_server_info;
 
 PYGGML_API int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err);
@@ -146,6 +150,8 @@ typedef struct pyggml_task_info {
     int32_t             n_keep;
     int32_t             n_discard;
     int32_t             n_cache_reuse;
+    const int32_t *     user_starts; // prompt positions at which a message of the user begins, ascending
+    int32_t             n_user_starts;
     int32_t             stream;
     int32_t             return_progress;
     int32_t             cache_prompt;

@@ -69,9 +69,6 @@ static void settle_unserved(const common_params & params) {
     if (params.sleep_idle_seconds >= 0) {
         SRV_WRN("%s", "--sleep-idle-seconds is not supported by pyggml-server yet: the model stays loaded\n");
     }
-    if (params.n_cache_reuse > 0) {
-        SRV_WRN("%s", "--cache-reuse is not supported by pyggml-server yet: only equal prefixes are reused\n");
-    }
 }
 
 extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err) {

@@ -57,12 +57,22 @@ static void settle_abilities(pyggml_server & server) {
         params.ctx_shift = false;
         SRV_WRN("%s", "ctx_shift is not supported by this context, it will be disabled\n");
     }
+    if (params.n_cache_reuse > 0 && (mem == nullptr || !llama_memory_can_shift(mem))) {
+        params.n_cache_reuse = 0;
+        SRV_WRN("%s", "cache_reuse is not supported by this context, it will be disabled\n");
+    }
     if (params.swa_full && llama_model_n_swa(server.model) == 0) {
         params.swa_full = false;
         SRV_WRN("%s", "swa_full is not supported by this model, it will be disabled\n");
     }
     const auto rm      = common_context_can_seq_rm(server.ctx);
     server.can_rm_tail = rm == COMMON_CONTEXT_SEQ_RM_TYPE_PART;
+    server.needs_checkpoints = rm == COMMON_CONTEXT_SEQ_RM_TYPE_FULL || rm == COMMON_CONTEXT_SEQ_RM_TYPE_RS ||
+                               (!params.swa_full && llama_model_n_swa(server.model) > 0);
+    if (params.cache_idle_slots && params.cache_ram_mib == 0) {
+        params.cache_idle_slots = false;
+        SRV_WRN("%s", "--cache-idle-slots requires --cache-ram, disabling\n");
+    }
     if (!params.model_alias.empty()) {
         server.model_name = *params.model_alias.begin();
     } else if (!params.model.get_name().empty()) {
@@ -154,5 +164,9 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->cont_batching           = params.cont_batching;
         out->add_bos                 = llama_vocab_get_add_bos(server->vocab);
         out->slot_prompt_similarity  = params.slot_prompt_similarity;
+        out->n_ctx_checkpoints       = server->needs_checkpoints ? std::max(0, params.n_ctx_checkpoints) : 0;
+        out->checkpoint_min_step     = params.checkpoint_min_step;
+        out->cache_ram_mib           = params.cache_ram_mib;
+        out->cache_idle_slots        = params.cache_idle_slots;
     });
 }

@@ -100,6 +100,16 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
     }
 }
 
+static std::vector<int32_t> user_starts(const common_chat_msg_delimiters & delimiters, const llama_tokens & tokens) {
+    std::vector<int32_t> starts;
+    for (const auto & span : delimiters.split(tokens).spans) {
+        if (span.role == COMMON_CHAT_ROLE_USER) {
+            starts.push_back(int32_t(span.pos));
+        }
+    }
+    return starts;
+}
+
 static bool is_chat(task_response_type type) {
     return type == TASK_RESPONSE_TYPE_OAI_CHAT || type == TASK_RESPONSE_TYPE_OAI_RESP ||
            type == TASK_RESPONSE_TYPE_ANTHROPIC;
@@ -119,6 +129,7 @@ static void add_tasks(pyggml_request & request, const json & data, const std::st
         throw std::invalid_argument("\"prompt\" must not be empty");
     }
     for (size_t i = 0; i < request.tasks.size(); ++i) {
+        request.tasks[i]->user_starts = user_starts(delimiters, request.tasks[i]->tokens);
         for (task_params * params : { &request.tasks[i]->params, &request.formatters[i]->params }) {
             params->res_type          = request.res_type;
             params->oaicompat_cmpl_id = completion_id;

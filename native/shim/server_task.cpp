@@ -221,6 +221,8 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->n_keep                = params.n_keep;
     out->n_discard             = params.n_discard;
     out->n_cache_reuse         = params.n_cache_reuse;
+    out->user_starts           = task->user_starts.data();
+    out->n_user_starts         = int32_t(task->user_starts.size());
     out->stream                = params.stream;
     out->return_progress       = params.return_progress;
     out->cache_prompt          = params.cache_prompt;

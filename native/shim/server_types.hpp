@@ -30,6 +30,7 @@ struct pyggml_server {
     std::string            model_name;
     common_json            ui_settings = common_json::object();
     bool                   can_rm_tail = true;
+    bool                   needs_checkpoints = false; // part of the memory cannot be rolled back
     std::vector<std::string> step_payloads; // what pyggml_sampled.payload points to
 
     int32_t n_ctx_slot() const;
@@ -45,6 +46,7 @@ struct pyggml_task {
     server_task_type      type   = SERVER_TASK_TYPE_COMPLETION;
     task_params           params;
     llama_tokens          tokens;
+    std::vector<int32_t>  user_starts; // positions of the prompt at which a message of the user begins
     std::string           params_json;
     int32_t               id_slot_wanted = -1;
     int32_t               index          = 0;

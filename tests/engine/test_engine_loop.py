@@ -6,11 +6,12 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyggml_server.engine import intake, loop, snapshot
 from pyggml_server.engine.pool import Pool
-from pyggml_server.engine.slot import Job
+from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.step import STATUS_NO_ROOM
 from pyggml_server.messages import Failed, Finished
 from pyggml_server.native.runtime import BatchArrays, Row, Runtime, Sample
@@ -108,10 +109,10 @@ def test_those_in_the_line_keep_their_places_when_a_pass_fails_while_it_places_t
 ) -> None:
     reusable_prefix = Pool.reusable_prefix
 
-    def fail_for_one(pool: Pool, slot: object, prompt: list[int], may_reuse: bool) -> int:
+    def fail_for_one(pool: Pool, slot: Slot, prompt: list[int], *flags: Any) -> int:
         if prompt[0] == 101:
             raise RuntimeError("this one is not placed")
-        return reusable_prefix(pool, slot, prompt, may_reuse)  # type: ignore[arg-type]
+        return reusable_prefix(pool, slot, prompt, *flags)
 
     gate = Gate(three_slots, monkeypatch)
     monkeypatch.setattr(Pool, "reusable_prefix", fail_for_one)

@@ -80,7 +80,8 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
             continue  # its prompt goes into one batch or waits for the next
         if slot.phase is SlotPhase.STARTED and not _start_prompt(state, slot):
             continue
-        part = _prompt_part(slot, n_max)
+        part = _prompt_part(slot, min(n_max, state.pool.checkpoints.n_tokens_until_break(slot)))
+        state.pool.checkpoints.make_before(slot, len(part.tokens))
         parts.append(part)
         n_left -= len(part.tokens)
     return parts

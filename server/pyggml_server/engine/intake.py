@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.engine import endings
 from pyggml_server.engine.misfits import why_it_cannot_run
+from pyggml_server.engine.prompt_cache import KeptPrompts
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+KEPT_SHARE = 0.5  # a slot that would keep less of what it holds gives it to the prompt cache first
+
 
 class Intake:
     """The line in front of the slots, first come first served among those whose slot is free."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self._kept = KeptPrompts(state.runtime, state.pool)
         self._line: deque[Job] = deque()
 
     def __len__(self) -> int:
@@ -58,49 +62,60 @@ class Intake:
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
         for job in list(self._line):
-            slot = self._choose(job)
-            if slot is not None:
+            chosen = self._choose(job)
+            if chosen is not None:
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places
-                self._try_to_launch(slot, job)
+                self._try_to_launch(*chosen, job)
 
-    def _choose(self, job: Job) -> Slot | None:
+    def _choose(self, job: Job) -> tuple[Slot, bool] | None:
+        """An idle slot for the job, and whether the slot would lose so much that the prompt cache should have it."""
         slots = self._state.slots
         if job.task.id_slot != -1:
             wanted = slots[job.task.id_slot % len(slots)]
-            return wanted if wanted.is_idle else None
+            share = self._share_above_threshold(wanted, job)
+            return (wanted, self._loses_much(wanted, job, share)) if wanted.is_idle else None
         idle = [slot for slot in slots if slot.is_idle]
         if not idle:
             return None
+        share, similar = max(
+            ((self._share_above_threshold(slot, job), slot) for slot in idle), key=lambda pair: pair[0]
+        )
+        if share > 0.0:
+            return similar, self._loses_much(similar, job, share)
         # of slots that were never used llama-server takes the last
-        return self._most_similar(idle, job) or min(idle, key=lambda slot: (slot.last_used_s, -slot.id))
+        return min(idle, key=lambda slot: (slot.last_used_s, -slot.id)), True
 
-    def _most_similar(self, idle: list[Slot], job: Job) -> Slot | None:
-        """The slot that holds the largest part of the prompt, if that part is above --slot-prompt-similarity."""
+    def _share_above_threshold(self, slot: Slot, job: Job) -> float:
+        """The share of the prompt that the slot holds; 0 if it is not above --slot-prompt-similarity."""
         threshold = self._state.runtime.slot_prompt_similarity
         if threshold == 0.0 or not job.prompt:
-            return None
-        best, best_share = None, threshold
-        for slot in idle:
-            share = self._state.pool.n_common(slot, job.prompt) / job.n_prompt
-            if share > best_share:
-                best, best_share = slot, share
-        return best
+            return 0.0
+        share = self._state.pool.n_common(slot, job.prompt) / job.n_prompt
+        return share if share > threshold else 0.0
 
-    def _try_to_launch(self, slot: Slot, job: Job) -> None:
+    def _loses_much(self, slot: Slot, job: Job, share: float) -> bool:
+        has_threshold = self._state.runtime.slot_prompt_similarity != 0.0
+        return has_threshold and bool(slot.tokens) and share * job.n_prompt < KEPT_SHARE * len(slot.tokens)
+
+    def _try_to_launch(self, slot: Slot, loses_much: bool, job: Job) -> None:
         """A job that cannot be launched fails, and nobody else with it."""
         slot.job = job
         slot.started_at_s = self._state.clock()
         slot.state.move(SlotPhase.STARTED)
         try:
+            if loses_much and not job.task.embeds:
+                self._kept.exchange(slot, job.prompt)
             self._launch(slot, job)
         except Exception as error:
             log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
             endings.fail_and_clear(self._state, slot, f"got exception: {error}")
 
     def _launch(self, slot: Slot, job: Job) -> None:
-        may_reuse = job.task.caches_prompt and not job.task.embeds
-        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse)
+        task = job.task
+        may_reuse = task.caches_prompt and not task.embeds
+        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse, task.n_cache_reuse)
         log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
         if job.n_prompt == 0:
             job.task.start(slot.id, slot.n_ctx, 0)
             endings.finish(self._state, slot)
+        self._kept.keep_idle(other for other in self._state.slots if other is not slot)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyggml_server.engine import chunk_reuse
+from pyggml_server.engine.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slot import Slot
 from pyggml_server.native.border import StateError, UnsupportedError
 
@@ -20,6 +22,7 @@ class Pool:
     def __init__(self, runtime: Runtime) -> None:
         self._context = runtime.context
         self._runtime = runtime
+        self.checkpoints = SlotCheckpoints(runtime)
         self.n_cells = runtime.n_ctx
 
     def n_cells_used(self) -> int:
@@ -39,21 +42,25 @@ class Pool:
         """Drop everything that the slot holds in the pool."""
         self.release_cells(slot)
         slot.tokens.clear()
+        self.checkpoints.clear(slot)
 
     def cut(self, slot: Slot, n_keep: int) -> int:
-        """Keep the first `n_keep` tokens, or none where the memory cannot remove a tail. Returns how many are kept."""
+        """Keep the first `n_keep` tokens, or none where the memory cannot go on from there. Returns how many remain."""
         if n_keep >= len(slot.tokens):
             return len(slot.tokens)
-        if n_keep > 0:
-            try:
-                self._context.seq_remove(slot.id, n_keep)
-            except UnsupportedError:
-                pass
-            else:
-                del slot.tokens[n_keep:]
-                return n_keep
+        if n_keep > 0 and self.remembers(slot, n_keep):
+            return self._cut_tail(slot, n_keep)
         self.clear(slot)
         return 0
+
+    def _cut_tail(self, slot: Slot, n_keep: int) -> int:
+        try:
+            self._context.seq_remove(slot.id, n_keep)
+        except UnsupportedError:
+            self.clear(slot)
+            return 0
+        del slot.tokens[n_keep:]
+        return n_keep
 
     def save_file(self, slot: Slot, path: str) -> int:
         """Write the slot to a sequence file as llama-server does. Returns the bytes written; raises OSError and
@@ -72,27 +79,56 @@ class Pool:
         if n_positions != len(tokens):
             raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
         slot.tokens[:] = tokens.tolist()
+        self.checkpoints.clear(slot)
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""
         return _common_prefix(slot.tokens, prompt)
 
-    def reusable_prefix(self, slot: Slot, prompt: list[int], may_reuse: bool) -> int:
-        """Tokens of the prompt that the slot's cells can stand for: the common prefix, as far as the memory has it.
+    def reusable_prefix(self, slot: Slot, prompt: list[int], may_reuse: bool, n_least_chunk: int = 0) -> int:
+        """Tokens of the prompt that the slot's cells can stand for: the common prefix, as far as the memory has it,
+        and with `n_least_chunk` above 0 what follows after shifting chunks of so many tokens or more.
 
         At least one token of a prompt is always left to decode, for its logits. A memory that has already forgotten
-        what the next token attends to (window, recurrent) reuses nothing.
+        what the next token attends to (window, recurrent) goes back to a checkpoint, or reuses nothing.
         """
         if not may_reuse or not slot.tokens or not prompt:
             return 0
         n_past = _common_prefix(slot.tokens, prompt)
-        has_new_tokens = n_past < len(prompt)
-        if n_past > 0:
-            pos_min = self._context.seq_pos_min(slot.id)
-            threshold = max(0, n_past - self._runtime.n_swa - (0 if has_new_tokens else 1))
-            if pos_min is None or pos_min >= max(1, threshold):
-                return 0
-        return n_past if has_new_tokens else n_past - 1
+        if n_least_chunk > 0 and self._runtime.can_shift:
+            n_past = self._shift_chunks(slot, prompt, n_past, n_least_chunk)
+        n_past = self._go_back(slot, n_past, n_past < len(prompt))
+        self.checkpoints.drop_beyond(slot, n_past)
+        return min(n_past, len(prompt) - 1)
+
+    def _go_back(self, slot: Slot, n_past: int, has_new_tokens: bool) -> int:
+        """As many of the first `n_past` tokens as the memory can go on from."""
+        if n_past == 0 or self.remembers(slot, n_past, has_new_tokens):
+            return n_past
+        pos_needed = self._first_needed(n_past, has_new_tokens)
+        n_good = self.checkpoints.go_back(slot, n_past, pos_needed)
+        return self._cut_tail(slot, n_good) if n_good else 0
+
+    def _first_needed(self, n_past: int, has_new_tokens: bool) -> int:
+        return max(0, n_past - self._runtime.n_swa - (0 if has_new_tokens else 1))
+
+    def remembers(self, slot: Slot, n_past: int, has_new_tokens: bool = True) -> bool:
+        """Whether the memory still has what a token after the first `n_past` attends to."""
+        pos_min = self._context.seq_pos_min(slot.id)
+        return pos_min is not None and pos_min < max(1, self._first_needed(n_past, has_new_tokens))
+
+    def _shift_chunks(self, slot: Slot, prompt: list[int], n_past: int, n_least: int) -> int:
+        moves = list(chunk_reuse.moves(slot.tokens, prompt, n_past, n_least))
+        for move in moves:
+            self._context.seq_remove(slot.id, move.target, move.source)
+            end = move.source + move.n_tokens
+            self._context.seq_add(slot.id, move.source, end, move.target - move.source)
+            n_past = move.target + move.n_tokens
+        if moves:
+            self._context.seq_remove(slot.id, n_past)
+            slot.tokens[:] = prompt[:n_past]
+            slot.has_pending_shift = True
+        return n_past
 
     def note_decoded(self) -> None:
         """A decode went through: every pending shift is applied."""

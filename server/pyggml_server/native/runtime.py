@@ -82,13 +82,23 @@ class Runtime:
         self.can_remove_tail: bool = bool(info.partial_rm)
         self.shifts_context: bool = bool(info.ctx_shift)
         self.batches_continuously: bool = bool(info.cont_batching)
+        self.can_shift: bool = bool(info.can_shift)
         self.adds_bos: bool = bool(info.add_bos)
         self.slot_prompt_similarity: float = info.slot_prompt_similarity
+        self.n_checkpoints_max: int = info.n_ctx_checkpoints
+        self.checkpoint_min_step: int = info.checkpoint_min_step
+        self.has_prompt_cache: bool = info.cache_ram_mib != 0
+        self.caches_idle_slots: bool = bool(info.cache_idle_slots)
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
         self.context = pyggml.Context.from_pointer(
             lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified
         )
         self.translator = Translator(handle, self)
+
+    @property
+    def handle(self) -> Any:
+        """The native object, for the prompt cache. None after close()."""
+        return self._handle
 
     @classmethod
     def load(cls, command_line: CommandLine) -> Runtime:

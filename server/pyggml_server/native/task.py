@@ -46,6 +46,8 @@ class Task:
         self.n_keep: int = info.n_keep
         self.n_discard: int = info.n_discard
         self.completion_id: str = ffi.string(info.completion_id).decode()
+        self.n_cache_reuse: int = info.n_cache_reuse
+        self.user_starts: tuple[int, ...] = tuple(info.user_starts[0 : info.n_user_starts])
         self.is_streamed: bool = bool(info.stream)
         self.returns_progress: bool = bool(info.return_progress)
         self.caches_prompt: bool = bool(info.cache_prompt)

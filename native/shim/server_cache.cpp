@@ -1,0 +1,128 @@
+// The prompt cache and the checkpoints: see server_cache.h. llama.cpp's own cache decides what is kept and found.
+#include "server_cache.h"
+
+#include "server_types.hpp"
+
+#include <iterator>
+#include <list>
+
+struct pyggml_checkpoints {
+    std::list<common_prompt_checkpoint> items;
+};
+
+struct pyggml_prompt_cache {
+    server_prompt_cache cache;
+};
+
+// -- checkpoints -----------------------------------------------------------------------------------------------------
+
+static const llama_state_seq_flags PARTIAL = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+
+extern "C" int pyggml_checkpoints_new(pyggml_checkpoints ** out, pyggml_error * err) {
+    return pyggml_guard(err, [&] { *out = new pyggml_checkpoints(); });
+}
+
+extern "C" void pyggml_checkpoints_free(pyggml_checkpoints * list) {
+    delete list;
+}
+
+extern "C" int32_t pyggml_checkpoints_count(const pyggml_checkpoints * list) {
+    return int32_t(list->items.size());
+}
+
+extern "C" void pyggml_checkpoints_get_info(const pyggml_checkpoints * list, int32_t i, pyggml_checkpoint_info * out) {
+    const common_prompt_checkpoint & c = *std::next(list->items.begin(), i);
+    *out                               = { c.n_tokens, c.pos_min, c.pos_max, c.id_task, c.size() };
+}
+
+extern "C" void pyggml_checkpoints_erase(pyggml_checkpoints * list, int32_t i) {
+    list->items.erase(std::next(list->items.begin(), i));
+}
+
+extern "C" int pyggml_checkpoints_restore(const pyggml_checkpoints * list, int32_t i, pyggml_server * server,
+                                          int32_t seq_id, int32_t * restored, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        // not load_tgt, which ends the process where there is no room
+        const auto & data = std::next(list->items.begin(), i)->data_tgt;
+        *restored         = llama_state_seq_set_data_ext(server->ctx, data.data(), data.size(), seq_id, PARTIAL) ==
+                    data.size();
+    });
+}
+
+extern "C" int pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server * server, int32_t seq_id,
+                                      pyggml_checkpoint_info * about, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        common_prompt_checkpoint c;
+        c.id_task = about->id_task;
+        c.update_pos(about->n_tokens, about->pos_min, about->pos_max);
+        c.update_tgt(server->ctx, seq_id, PARTIAL);
+        about->size = c.size();
+        list->items.push_back(std::move(c));
+    });
+}
+
+// -- prompt cache ----------------------------------------------------------------------------------------------------
+
+static server_tokens to_server_tokens(const llama_token * tokens, int32_t n_tokens) {
+    return server_tokens(llama_tokens(tokens, tokens + n_tokens), false);
+}
+
+extern "C" int pyggml_prompt_cache_new(const pyggml_server * server, pyggml_prompt_cache ** out, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        *out = new pyggml_prompt_cache{ server_prompt_cache(server->params.cache_ram_mib, llama_n_ctx(server->ctx)) };
+    });
+}
+
+extern "C" void pyggml_prompt_cache_free(pyggml_prompt_cache * cache) {
+    delete cache;
+}
+
+extern "C" int pyggml_prompt_cache_save(pyggml_prompt_cache * cache, pyggml_server * server, int32_t seq_id,
+                                        const llama_token * tokens, int32_t n_tokens, const pyggml_checkpoints * list,
+                                        int32_t * saved, pyggml_error * err) {
+    *saved = 0;
+    return pyggml_guard(err, [&] {
+        const size_t        n_bytes = llama_state_seq_get_size_ext(server->ctx, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+        const server_prompt prompt{ to_server_tokens(tokens, n_tokens), list->items };
+        auto *              entry = cache->cache.alloc(prompt, n_bytes, 0);
+        if (entry == nullptr) {
+            return;
+        }
+        uint8_t *    data  = entry->data.main.data();
+        const size_t n_got = llama_state_seq_get_data_ext(server->ctx, data, n_bytes, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+        if (n_got != n_bytes) {
+            cache->cache.states.pop_back();
+            throw std::runtime_error("the state of sequence " + std::to_string(seq_id) + " could not be copied");
+        }
+        *saved = 1;
+    });
+}
+
+extern "C" int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_server * server, int32_t seq_id,
+                                        const llama_token * tokens, int32_t n_tokens, const llama_token * wanted,
+                                        int32_t n_wanted, pyggml_checkpoints * list, pyggml_bytes * out,
+                                        int32_t * intact, pyggml_error * err) {
+    *out    = {};
+    *intact = 1;
+    return pyggml_guard(err, [&] {
+        server_prompt prompt{ to_server_tokens(tokens, n_tokens), {} };
+        const size_t  n_before = cache->cache.states.size();
+        *intact = cache->cache.load(prompt, to_server_tokens(wanted, n_wanted), server->ctx, nullptr, seq_id);
+        if (*intact && cache->cache.states.size() < n_before) {
+            const llama_tokens & found = prompt.tokens.get_tokens();
+            const auto *         bytes = reinterpret_cast<const char *>(found.data());
+            pyggml_bytes_assign(out, std::string(bytes, found.size() * sizeof(llama_token)));
+            list->items = std::move(prompt.checkpoints);
+        }
+    });
+}
+
+extern "C" int pyggml_prompt_cache_trim(pyggml_prompt_cache * cache, pyggml_error * err) {
+    return pyggml_guard(err, [&] { cache->cache.update(); });
+}
+
+extern "C" void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out) {
+    out->n_prompts = int32_t(cache->cache.states.size());
+    out->n_tokens  = int64_t(cache->cache.n_tokens());
+    out->n_bytes   = cache->cache.size();
+}

@@ -1,0 +1,69 @@
+// What the server remembers of prompts beside the slots: llama.cpp's prompt cache in host memory, and the context
+// checkpoints of a slot. Engine thread only.
+#pragma once
+
+#include "server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pyggml_checkpoints  pyggml_checkpoints;  // of one slot, oldest first
+typedef struct pyggml_prompt_cache pyggml_prompt_cache; // whole prompts with their states and checkpoints
+
+// -- checkpoints: the part of a sequence's state that cannot be rolled back, as it was after some of its tokens ------
+
+typedef struct pyggml_checkpoint_info {
+    int64_t n_tokens; // of the sequence, when it was made
+    int32_t pos_min;
+    int32_t pos_max;
+    int32_t id_task;
+    size_t  size;
+} pyggml_checkpoint_info;
+
+PYGGML_API int     pyggml_checkpoints_new(pyggml_checkpoints ** out, pyggml_error * err);
+PYGGML_API void    pyggml_checkpoints_free(pyggml_checkpoints * list);
+PYGGML_API int32_t pyggml_checkpoints_count(const pyggml_checkpoints * list);
+// The i-th; i must be below the count. So for the next two.
+PYGGML_API void    pyggml_checkpoints_get_info(const pyggml_checkpoints * list, int32_t i, pyggml_checkpoint_info * out);
+PYGGML_API void    pyggml_checkpoints_erase(pyggml_checkpoints * list, int32_t i);
+// *restored is 0 where the memory has no room for it; what the sequence holds is unknown then.
+PYGGML_API int     pyggml_checkpoints_restore(const pyggml_checkpoints * list, int32_t i, pyggml_server * server,
+                                              int32_t seq_id, int32_t * restored, pyggml_error * err);
+// Appends one of the sequence as it is now. `about` says what to note; its size is filled in.
+PYGGML_API int     pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server * server, int32_t seq_id,
+                                          pyggml_checkpoint_info * about, pyggml_error * err);
+
+// -- prompt cache ----------------------------------------------------------------------------------------------------
+
+// --cache-ram must not be 0.
+PYGGML_API int  pyggml_prompt_cache_new(const pyggml_server * server, pyggml_prompt_cache ** out, pyggml_error * err);
+PYGGML_API void pyggml_prompt_cache_free(pyggml_prompt_cache * cache);
+
+// Copies a sequence, its tokens and its checkpoints into the cache. *saved is 0 where it is there already or too large.
+PYGGML_API int pyggml_prompt_cache_save(pyggml_prompt_cache * cache, pyggml_server * server, int32_t seq_id,
+                                        const llama_token * tokens, int32_t n_tokens, const pyggml_checkpoints * list,
+                                        int32_t * saved, pyggml_error * err);
+
+// Looks for a prompt that has more in common with `wanted` than `tokens`, which the sequence holds now. If there is
+// one it moves from the cache into the sequence and the list, and its tokens are in `out`, which is empty otherwise.
+// *intact is 0 where its state could not be restored; what the sequence holds is unknown then.
+PYGGML_API int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_server * server, int32_t seq_id,
+                                        const llama_token * tokens, int32_t n_tokens, const llama_token * wanted,
+                                        int32_t n_wanted, pyggml_checkpoints * list, pyggml_bytes * out,
+                                        int32_t * intact, pyggml_error * err);
+
+// Makes the cache obey its limits again.
+PYGGML_API int pyggml_prompt_cache_trim(pyggml_prompt_cache * cache, pyggml_error * err);
+
+typedef struct pyggml_prompt_cache_size {
+    int32_t n_prompts;
+    int64_t n_tokens;
+    size_t  n_bytes;
+} pyggml_prompt_cache_size;
+
+PYGGML_API void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out);
+
+#ifdef __cplusplus
+}
+#endif

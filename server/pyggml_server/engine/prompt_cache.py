@@ -1,0 +1,71 @@
+"""The prompt cache (--cache-ram, --cache-idle-slots): prompts that lose their slot are kept in host memory.
+
+Engine thread; blocks for its copies. It is as in llama-server, which also decides what is kept and what is found. Of a
+prompt that is found only what the new one begins with is used, so nobody is answered from another's text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from pyggml_server.engine.pool import Pool
+from pyggml_server.engine.slot import Slot
+from pyggml_server.native.border import PyggmlError
+from pyggml_server.native.prompt_store import PromptCache
+from pyggml_server.native.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+
+class KeptPrompts:
+    """The prompts of slots that others took."""
+
+    def __init__(self, runtime: Runtime, pool: Pool) -> None:
+        self._runtime = runtime
+        self._pool = pool
+        self._cache = PromptCache(runtime) if runtime.has_prompt_cache and runtime.has_memory else None
+        if self._caches_idle:
+            log.debug("__TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__")  # llama-server's own tests look for these two
+
+    @property
+    def _caches_idle(self) -> bool:
+        return self._cache is not None and self._runtime.caches_idle_slots
+
+    def exchange(self, slot: Slot, prompt: list[int]) -> None:
+        """Keep what an idle slot holds, and give it what is known of `prompt`, if that is more."""
+        if self._cache is None or not prompt:
+            return
+        log.debug("slot %d: updating prompt cache", slot.id)
+        self._keep(slot)
+        if slot.has_pending_shift:
+            self._pool.clear(slot)
+        found = self._cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
+        if found is None:
+            log.warning("slot %d: a prompt of the cache could not be restored: no room", slot.id)
+            self._pool.clear(slot)
+        elif found != slot.tokens:
+            log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(found))
+            slot.tokens[:] = found
+        self._cache.trim()
+
+    def keep_idle(self, slots: Iterable[Slot]) -> None:
+        """A task has started: the prompts of idle slots make room for it (--cache-idle-slots)."""
+        if self._cache is None or not self._caches_idle:
+            return
+        for slot in slots:
+            if slot.is_idle and slot.tokens:
+                if self._keep(slot):
+                    log.debug("slot %d: __TEST_TAG_CACHE_IDLE_SLOT__", slot.id)
+                    self._cache.trim()
+                if self._runtime.is_unified:  # else its cells are no use to others
+                    self._pool.clear(slot)
+
+    def _keep(self, slot: Slot) -> bool:
+        if self._cache is None or not slot.tokens or slot.has_pending_shift:
+            return False
+        try:
+            return self._cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
+        except PyggmlError as error:
+            log.warning("slot %d: its prompt is not kept: %s", slot.id, error)
+            return False

@@ -1,0 +1,131 @@
+"""What is remembered of prompts beside the slots: context checkpoints and the prompt cache. Engine thread only.
+
+llama.cpp's own cache decides which prompts are kept and which is found; here are only its handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml_server.native.border import call, ffi, lib, take_bytes
+from pyggml_server.native.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The part of a sequence's state that cannot be rolled back, as it was after its first `n_tokens` tokens."""
+
+    n_tokens: int
+    pos_min: int
+    pos_max: int
+    task_id: int
+    n_bytes: int
+
+
+class Checkpoints:
+    """The checkpoints of one slot, oldest first."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        out = ffi.new("pyggml_checkpoints **")
+        call(lib.pyggml_checkpoints_new, out)
+        self.handle: Any = ffi.gc(out[0], lib.pyggml_checkpoints_free)
+
+    def __len__(self) -> int:
+        return int(lib.pyggml_checkpoints_count(self.handle))
+
+    def all(self) -> list[Checkpoint]:
+        """What they are, in order."""
+        info = ffi.new("pyggml_checkpoint_info *")
+        found = []
+        for i in range(len(self)):
+            lib.pyggml_checkpoints_get_info(self.handle, i, info)
+            found.append(Checkpoint(info.n_tokens, info.pos_min, info.pos_max, info.id_task, info.size))
+        return found
+
+    def erase(self, i: int) -> None:
+        """Forget the i-th."""
+        if i not in range(len(self)):
+            raise IndexError(f"there is no checkpoint {i}: there are {len(self)}")
+        lib.pyggml_checkpoints_erase(self.handle, i)
+
+    def clear(self) -> None:
+        """Forget all."""
+        while len(self):
+            self.erase(0)
+
+    def restore(self, i: int, seq_id: int) -> bool:
+        """Put the i-th back into the sequence. False where there is no room; the sequence may hold anything then."""
+        if i not in range(len(self)):
+            raise IndexError(f"there is no checkpoint {i}: there are {len(self)}")
+        restored = ffi.new("int32_t *")
+        call(lib.pyggml_checkpoints_restore, self.handle, i, self._runtime.handle, seq_id, restored)
+        return bool(restored[0])
+
+    def add(self, seq_id: int, n_tokens: int, pos_min: int, pos_max: int, task_id: int) -> Checkpoint:
+        """Make one of the sequence as it is now. Blocks for the copy."""
+        about = ffi.new("pyggml_checkpoint_info *", [n_tokens, pos_min, pos_max, task_id, 0])
+        call(lib.pyggml_checkpoints_add, self.handle, self._runtime.handle, seq_id, about)
+        return Checkpoint(n_tokens, pos_min, pos_max, task_id, about.size)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """What the prompt cache holds."""
+
+    n_prompts: int
+    n_tokens: int
+    n_bytes: int
+
+
+class PromptCache:
+    """Whole prompts with their states in host memory, up to --cache-ram."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        out = ffi.new("pyggml_prompt_cache **")
+        call(lib.pyggml_prompt_cache_new, runtime.handle, out)
+        self._handle: Any = ffi.gc(out[0], lib.pyggml_prompt_cache_free)
+
+    def save(self, seq_id: int, tokens: Sequence[int], checkpoints: Checkpoints) -> bool:
+        """Copy a sequence with its tokens and checkpoints. False where it is there already or too large."""
+        array, saved = _tokens(tokens), ffi.new("int32_t *")
+        arguments = (self._handle, self._runtime.handle, seq_id, ffi.from_buffer("int32_t[]", array), len(array))
+        call(lib.pyggml_prompt_cache_save, *arguments, checkpoints.handle, saved)
+        return bool(saved[0])
+
+    def load(
+        self, seq_id: int, tokens: Sequence[int], wanted: Sequence[int], checkpoints: Checkpoints
+    ) -> list[int] | None:
+        """Move the prompt that has more in common with `wanted` than `tokens`, what the sequence holds, into it.
+
+        Returns the sequence's tokens afterwards, or None where a state could not be restored: it may hold anything.
+        """
+        have, want = _tokens(tokens), _tokens(wanted)
+        out, intact = ffi.new("pyggml_bytes *"), ffi.new("int32_t *")
+        arguments = (self._handle, self._runtime.handle, seq_id, ffi.from_buffer("int32_t[]", have), len(have))
+        wanted_arguments = (ffi.from_buffer("int32_t[]", want), len(want))
+        call(lib.pyggml_prompt_cache_load, *arguments, *wanted_arguments, checkpoints.handle, out, intact)
+        if not intact[0]:
+            return None
+        found = np.frombuffer(take_bytes(out), dtype=np.int32)
+        return found.tolist() if len(found) else list(tokens)
+
+    def trim(self) -> None:
+        """Drop the oldest prompts until the limits hold."""
+        call(lib.pyggml_prompt_cache_trim, self._handle)
+
+    def size(self) -> CacheSize:
+        """What it holds now."""
+        out = ffi.new("pyggml_prompt_cache_size *")
+        lib.pyggml_prompt_cache_get_size(self._handle, out)
+        return CacheSize(out.n_prompts, out.n_tokens, out.n_bytes)
+
+
+def _tokens(tokens: Sequence[int]) -> npt.NDArray[np.int32]:
+    return np.array(tokens, dtype=np.int32)
