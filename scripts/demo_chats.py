@@ -74,6 +74,8 @@ def main() -> int:
     program = stock_program() if options.stock else our_program()
     print(f"{program.name} with {options.cells} cells for 4 chats of {options.tokens} tokens and their prompts")
     with server(program, options) as url:
+        if not options.stock:
+            print(f"the pool, live, while this runs: {url}/pool")
         run = Run(url, options.tokens)
         watch(run)
         totals = read_totals(url)

@@ -92,6 +92,19 @@ def test_metrics_count_parks_restores_and_bytes_and_hold_no_memory_when_idle(for
     assert forced.metric("kv_cells") == 512
 
 
+def test_the_pool_page_is_told_of_every_park_and_restore_with_its_bytes(forced: ServerProcess) -> None:
+    post_stream(forced, "/v1/chat/completions", {**CHAT, "id_slot": 3})
+    shown = forced.get("/pool.json").json()
+    events = shown["events"][-6:]
+    assert [(event["kind"], event["id_slot"]) for event in events] == [("park", 3), ("restore", 3)] * 3
+    assert [event["n_bytes"] for event in events[::2]] == [event["n_bytes"] for event in events[1::2]]
+    assert 0 < events[0]["n_bytes"] < events[2]["n_bytes"] < events[4]["n_bytes"]
+    ages_s = [event["age_s"] for event in shown["events"]]
+    assert ages_s == sorted(ages_s, reverse=True)
+    assert ages_s[-1] > 0
+    assert shown["pool"]["n_cells_used"] == sum(slot["n_cells"] for slot in shown["slots"]) > 0
+
+
 def test_slots_show_how_often_the_last_chat_was_parked(forced: ServerProcess) -> None:
     post_stream(forced, "/v1/chat/completions", {**CHAT, "id_slot": 2})
     slot = forced.slots()[2]

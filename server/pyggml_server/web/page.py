@@ -8,6 +8,8 @@ from starlette.responses import Response
 PAGE = b"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>pyggml-server</title>
 <h1>pyggml-server</h1>
 <p>The API is here. There is no page to chat on; <code>--path FOLDER</code> serves one from a folder.</p>
@@ -17,6 +19,7 @@ PAGE = b"""<!doctype html>
 <li><a href="v1/models">models</a></li>
 <li><a href="props">props</a></li>
 <li><a href="slots">slots</a></li>
+<li><a href="metrics">metrics</a>, with <code>--metrics</code></li>
 </ul>
 </html>
 """
