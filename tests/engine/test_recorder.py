@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, cast
 
 import pytest
 from pyggml_server.engine.recorder import N_EVENTS_KEPT, N_SECONDS_KEPT, Recorder
@@ -10,6 +13,8 @@ from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.transfer import Transfer
 from pyggml_server.history import EventKind, GapSecond
 from pyggml_server.native.task import Task
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 @pytest.fixture
@@ -58,6 +63,36 @@ def test_only_the_latest_seconds_are_kept() -> None:
         recorder.count_gap(float(second), 0.1)
     seconds = [gap.second for gap in recorder.history.gap_seconds]
     assert seconds == list(range(9, N_SECONDS_KEPT + 9))
+
+
+def n_bytecodes(call: Callable[[], object]) -> int:
+    """How many the interpreter executes for this call, those of the lambda included."""
+    n = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction:
+        nonlocal n
+        frame.f_trace_opcodes = True
+        n += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return n
+
+
+def test_what_is_recorded_costs_the_engine_next_to_nothing(slot: Slot) -> None:
+    # a gap that begins a second, one that does not, a park
+    recorder = Recorder()
+    for i in range(max(N_EVENTS_KEPT, N_SECONDS_KEPT)):
+        recorder.note(EventKind.PARK, slot, 0.0, "")
+        recorder.count_gap(float(i), 0.1)
+    assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 250
+    assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 60
+    assert n_bytecodes(lambda: recorder.note(EventKind.PARK, slot, 0.0, "")) < 250
 
 
 def test_tokens_within_a_second_publish_nothing_new(slot: Slot) -> None:

@@ -215,6 +215,7 @@ def test_the_page_waits_for_the_model_and_says_when_the_server_is_gone(page: Poo
         ([0, 1024], [0, 256]),
         ([1, 1, 100000], [1, 1, 254]),
         ([1, 1, 1], [86, 85, 85]),
+        ([1] * 300, [1] * 300),
         ([], []),
     ],
 )

@@ -4,8 +4,8 @@
 const N_SQUARES = 256;
 
 /**
- * Shares `n` squares out by weight: at least one for each weight above 0, all of them given away.
- * There must be fewer weights above 0 than squares.
+ * Shares `n` squares out by weight, all of them, and at least one for each weight above 0: where there are more of
+ * those than squares, more are given than there are.
  */
 function shareSquares(weights, n) {
   const total = weights.reduce((sum, weight) => sum + weight, 0);
@@ -16,6 +16,9 @@ function shareSquares(weights, n) {
   while (left !== 0 && byLack.length > 0) {
     byLack.sort((a, b) => exact[b] - shares[b] - (exact[a] - shares[a]));
     const at = left > 0 ? byLack[0] : byLack.findLast((i) => shares[i] > 1);
+    if (at === undefined) {
+      break;
+    }
     shares[at] += Math.sign(left);
     left -= Math.sign(left);
   }
