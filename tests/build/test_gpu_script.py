@@ -15,7 +15,8 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu"
 TESTS = (
     *("test-backend-event-query", "test-backend-buffer-2d", "test-io-batch", "test-io-gather", "test-llama-archs"),
-    *("test-state-restore-fragmented", "test-memory-n-cells", "test-save-load-state", "test-backend-ops"),
+    *("test-io-host", "test-state-restore-fragmented", "test-memory-n-cells", "test-state-seq-copy"),
+    *("test-save-load-state", "test-backend-ops"),
 )
 LAYOUT = '{"hash": "1", "save_median_ms": 2.0, "restore_median_ms": 3.0}'
 BENCH = f'echo \'{{"comb": {LAYOUT}, "broken": {LAYOUT}, "one_run": {LAYOUT}}}\''

@@ -12,14 +12,22 @@ import pytest
 
 from build_support.check import new_tests
 from build_support.layout import of_this_clone
+from tests.native.conftest import NativeTests, run
 from tests.upstream.conftest import Compile
 
-# those that need no model; test-memory-n-cells has a test of its own
-WITHOUT_MODEL = ("test-backend-buffer-2d", "test-backend-event-query", "test-io-batch", "test-io-gather")
+WITHOUT_MODEL = (
+    "test-backend-buffer-2d",
+    "test-backend-event-query",
+    "test-io-batch",
+    "test-io-gather",
+    "test-io-host",
+)
+# those take a folder of models, and each has a test of its own
+WITH_MODELS = ("test-memory-async-copy", "test-memory-n-cells", "test-state-seq-copy")
 
 
 def test_every_program_that_the_series_adds_is_run_here() -> None:
-    assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, "test-memory-n-cells"])
+    assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, *WITH_MODELS])
 
 
 @pytest.mark.parametrize("name", WITHOUT_MODEL)
@@ -34,3 +42,35 @@ def test_cells_are_counted_right_in_every_kind_of_memory(compiled: Compile, dumm
     assert done.returncode == 0, said[-2000:]
     assert said.count("unified = 1: OK") == said.count("unified = 0: OK") > 100
     assert ": FAIL" not in said
+
+
+def test_each_kind_of_memory_says_whether_it_can_be_copied_asynchronously(
+    compiled: Compile, dummy_models: Path
+) -> None:
+    command = [compiled("test-memory-async-copy"), dummy_models]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-2000:]
+    assert said.count("OK, can be copied") > 200
+    assert said.count("OK, a part of the memory is recurrent") > 20
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_asynchronous_copies_equal_the_synchronous_calls_in_every_architecture(
+    compiled: Compile, dummy_models: Path, native_tests: NativeTests, n_devices: int
+) -> None:
+    env = {"GGML_BACKEND_PATH": str(native_tests.simdev), "SIMDEV_DEVICES": str(n_devices), "OMP_THREAD_LIMIT": "1"}
+    done = run([compiled("test-state-seq-copy"), dummy_models], env)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-2000:]
+    assert said.count(": OK") > 200
+    assert said.count(": NULL") > 20  # with a recurrent part
+    assert ": FAIL" not in said
+
+
+def test_asynchronous_copies_are_skipped_where_nothing_copies_asynchronously(
+    compiled: Compile, dummy_models: Path
+) -> None:
+    done = run([compiled("test-state-seq-copy"), dummy_models / "llama-dense.gguf"])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count(": NULL") == 2

@@ -197,7 +197,8 @@ void event_record(ggml_backend_t b, ggml_backend_event_t event) {
 }
 
 void event_wait(ggml_backend_t b, ggml_backend_event_t event) {
-    if (const RecordingRef recording = static_cast<Event *>(event->context)->get()) {
+    const RecordingRef recording = static_cast<Event *>(event->context)->get();
+    if (recording != nullptr && knob(Knob::waits) == 1) {
         issue_wait(self(b), recording);
     }
 }

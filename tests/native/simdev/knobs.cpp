@@ -38,6 +38,7 @@ std::array<Row, static_cast<size_t>(Knob::count)> rows = {{
     { "late",                 0, 1,   { 1 }          },
     { "hold",                 0, 1,   { 0 }          },
     { "sync_drains",          0, 1,   { 0 }          },
+    { "waits",                0, 1,   { 1 }          },
     { "call_ns",              0, ANY, { 0 }          },
     { "latency_ns",           0, ANY, { 0 }          },
     { "bytes_per_s",          0, ANY, { 0 }          },

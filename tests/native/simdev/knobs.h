@@ -22,6 +22,7 @@ enum class Knob {
     late,
     hold,
     sync_drains,
+    waits,
     call_ns,
     latency_ns,
     bytes_per_s,
