@@ -52,7 +52,8 @@ class GapSecond:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The latest events, oldest first, and the latest seconds that are over and had gaps."""
+    """The latest events, oldest first, and the latest seconds that had gaps: those that are over, and the last one once
+    nobody runs."""
 
     events: tuple[PoolEvent, ...] = ()
     gap_seconds: tuple[GapSecond, ...] = ()

@@ -65,6 +65,18 @@ def test_only_the_latest_seconds_are_kept() -> None:
     assert seconds == list(range(9, N_SECONDS_KEPT + 9))
 
 
+def test_the_last_second_is_told_once_nobody_runs_and_goes_on_if_somebody_does() -> None:
+    recorder = Recorder()
+    recorder.rest()
+    assert not recorder.history.gap_seconds
+    recorder.count_gap(1.5, 0.5)
+    recorder.rest()
+    assert recorder.history.gap_seconds == (GapSecond(1, 1, 0.5, 0.5),)
+    recorder.count_gap(1.75, 0.25)
+    recorder.count_gap(2.0, 0.25)
+    assert recorder.history.gap_seconds == (GapSecond(1, 2, 0.5, 0.75),)
+
+
 def n_bytecodes(call: Callable[[], object]) -> int:
     """How many the interpreter executes for this call, those of the lambda included."""
     n = 0

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from typing import Any
 
-from pyggml_server.messages import Snapshot
-from pyggml_server.web.pool import assemble_page, page_headers, pool_json
+import pytest
+from pyggml_server.history import PoolEvent
+from pyggml_server.messages import Counters, Snapshot
+from pyggml_server.web.pool import PoolJson, assemble_page, page_headers
 
 from tests.web.fakes import FakeSettings
 from tests.web.pool_snapshots import MIB, busy_pool
 from tests.web.running import Running, one_error, running
 
 
+def read(snapshot: Snapshot, now_s: float) -> Any:
+    return json.loads(PoolJson().render(snapshot, now_s))
+
+
 def test_a_parked_slot_shows_its_bytes_its_tokens_and_for_how_long_it_has_waited() -> None:
-    slot = json.loads(pool_json(busy_pool(now_s=1000.0), now_s=1001.5))["slots"][3]
+    slot = read(busy_pool(now_s=1000.0), 1001.5)["slots"][3]
     assert slot == {
         "id": 3,
         "state": "preempted",
@@ -32,27 +40,43 @@ def test_a_parked_slot_shows_its_bytes_its_tokens_and_for_how_long_it_has_waited
 
 
 def test_a_slot_in_the_pool_waits_for_nothing_and_an_idle_one_has_no_task() -> None:
-    running_slot, idle = json.loads(pool_json(busy_pool(now_s=1000.0), 1000.0))["slots"][:2]
+    running_slot, idle = read(busy_pool(now_s=1000.0), 1000.0)["slots"][:2]
     assert (running_slot["n_cells"], running_slot["waiting_s"], running_slot["id_task"]) == (512, None, 10)
     assert (idle["n_cells"], idle["waiting_s"], idle["id_task"]) == (128, None, None)
 
 
-def test_events_are_told_by_age_oldest_first() -> None:
-    events = json.loads(pool_json(busy_pool(now_s=1000.0), 1001.0))["events"]
-    assert [(e["number"], e["age_s"], e["kind"], e["id_slot"]) for e in events] == [
-        (1, 10.0, "park", 3),
-        (2, 8.0, "park", 2),
-        (3, 6.0, "restore", 2),
-        (4, 5.0, "end", 1),
-        (5, 3.0, "park", 2),
+def test_events_are_told_oldest_first_in_the_clock_of_now_s() -> None:
+    shown = read(busy_pool(now_s=1000.0), 1001.0)
+    assert shown["now_s"] == 1001.0
+    events = shown["events"]
+    assert [(e["number"], e["at_s"], e["kind"], e["id_slot"]) for e in events] == [
+        (1, 991.0, "park", 3),
+        (2, 993.0, "park", 2),
+        (3, 995.0, "restore", 2),
+        (4, 996.0, "end", 1),
+        (5, 998.0, "park", 2),
     ]
     assert events[0]["reason"] == "no room for the next step"
     assert (events[0]["n_cells"], events[0]["n_bytes"], events[0]["took_ms"]) == (300, 6 * MIB, 2.0)
 
 
-def test_gaps_of_a_second_are_told_by_the_age_of_its_end() -> None:
-    gaps = json.loads(pool_json(busy_pool(now_s=1000.0), 1000.0))["gap_seconds"]
-    assert gaps[0] == {"age_s": 11.0, "n_gaps": 20, "worst_ms": 80.0, "mean_ms": 50.0}
+def test_gaps_of_a_second_are_told_by_its_end() -> None:
+    gaps = read(busy_pool(now_s=1000.0), 1000.0)["gap_seconds"]
+    assert gaps[0] == {"ends_at_s": 989, "n_gaps": 20, "worst_ms": 80.0, "mean_ms": 50.0}
+
+
+def test_a_history_that_is_new_is_shown_and_one_that_is_not_is_not_made_again() -> None:
+    renderer = PoolJson()
+    first = busy_pool(now_s=1000.0, reason="first")
+    assert b'"reason":"first"' in renderer.render(first, 1000.0)
+    renderer._events._fields_of = never_asked
+    assert b'"reason":"first"' in renderer.render(replace(first, counters=Counters()), 1001.0)
+    with pytest.raises(AssertionError):
+        renderer.render(busy_pool(now_s=1000.0, reason="second"), 1002.0)
+
+
+def never_asked(_event: PoolEvent) -> dict[str, object]:
+    raise AssertionError("this was made before")
 
 
 def test_an_engine_that_has_seen_nothing_yet_gives_an_empty_pool(server: Running) -> None:

@@ -147,6 +147,8 @@ class Engine:
             reception.take(message)
 
     def _publish(self, state: EngineState, reception: Reception) -> None:
+        if not state.is_busy():
+            state.recorder.rest()
         self._snapshot = take_snapshot(state, reception.n_tasks, self._time_started_s)
         if state.outbox:
             messages, state.outbox = state.outbox, []

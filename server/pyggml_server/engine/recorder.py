@@ -1,7 +1,7 @@
 """Keeps the latest events and gaps for the page at `/pool`. Engine thread writes; what `history` gives is frozen.
 
 Costs the engine next to nothing: a pass that parks nobody publishes the very object of the pass before, a token adds to
-three numbers, and the values are put together again once a second and once per event.
+three numbers, and once a second and once per event the half that has changed is put together again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Recorder:
         task_id = slot.active_job.task_id
         event = PoolEvent(self._n_events, at_s, kind, slot.id, task_id, reason, len(slot.tokens), n_bytes, took_s)
         self._events.append(event)
-        self._put_together()
+        self.history = History(tuple(self._events), self.history.gap_seconds)
 
     def count_gap(self, now_s: float, gap_s: float) -> None:
         """A gap between two tokens of a slot that kept running ended now."""
@@ -48,13 +48,18 @@ class Recorder:
         if gap_s > self._worst_s:
             self._worst_s = gap_s
 
+    def rest(self) -> None:
+        """Nobody runs any more: tell the second so far, since no token will come to end it."""
+        if self._n_gaps:
+            self.history = History(self.history.events, (*self._seconds, self._gap_second()))
+
+    def _gap_second(self) -> GapSecond:
+        return GapSecond(self._second, self._n_gaps, self._worst_s, self._sum_s)
+
     def _end_second(self, second: int) -> None:
         if self._n_gaps:
-            self._seconds.append(GapSecond(self._second, self._n_gaps, self._worst_s, self._sum_s))
-            self._put_together()
+            self._seconds.append(self._gap_second())
+            self.history = History(self.history.events, tuple(self._seconds))
         self._second = second
         self._n_gaps = 0
         self._worst_s = self._sum_s = 0.0
-
-    def _put_together(self) -> None:
-        self.history = History(tuple(self._events), tuple(self._seconds))

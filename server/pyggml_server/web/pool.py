@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from importlib import resources
+from typing import Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,6 +34,7 @@ TOTALS = (
     "requests_failed_total",
     "requests_cancelled_total",
 )
+T = TypeVar("T")
 
 
 class PoolRoutes:
@@ -41,6 +43,7 @@ class PoolRoutes:
     def __init__(self, service: Service, clock: Callable[[], float] = time.monotonic) -> None:
         self._service = service
         self._clock = clock
+        self._json = PoolJson()
         self._page = assemble_page()
 
     async def page(self, _: Request) -> Response:
@@ -50,20 +53,42 @@ class PoolRoutes:
     async def numbers(self, _: Request) -> Response:
         """What the page draws. `--no-slots` switches it off together with `/slots`."""
         refused = refuse_without_slots(self._service)
-        return refused or json_response(pool_json(self._service.backend.engine.snapshot(), self._clock()))
+        return refused or json_response(self._json.render(self._service.backend.engine.snapshot(), self._clock()))
 
 
-def pool_json(snapshot: Snapshot, now_s: float) -> bytes:
-    """The snapshot as the page reads it; `now_s` of the monotonic clock, to which all ages are relative."""
-    shown = {
-        "time_started_s": snapshot.time_started_s,
-        "pool": _pool(snapshot.counters),
-        "totals": {name: getattr(snapshot.counters, name) for name in TOTALS},
-        "slots": [_slot(slot, now_s) for slot in snapshot.slots],
-        "events": [_event(event, now_s) for event in snapshot.history.events],
-        "gap_seconds": [_gap_second(second, now_s) for second in snapshot.history.gap_seconds],
-    }
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()
+class PoolJson:
+    """The snapshot as the page reads it. The history is most of it and seldom new: its text is kept until it is."""
+
+    def __init__(self) -> None:
+        self._events = _KeptText(_event)
+        self._gap_seconds = _KeptText(_gap_second)
+
+    def render(self, snapshot: Snapshot, now_s: float) -> bytes:
+        """`now_s` of the monotonic clock: the page tells by it how long ago everything was."""
+        parts = {
+            "now_s": _text(now_s),
+            "pool": _text(_pool(snapshot.counters)),
+            "totals": _text({name: getattr(snapshot.counters, name) for name in TOTALS}),
+            "slots": _text([_slot(slot, now_s) for slot in snapshot.slots]),
+            "events": self._events.of(snapshot.history.events),
+            "gap_seconds": self._gap_seconds.of(snapshot.history.gap_seconds),
+        }
+        return ("{" + ",".join(f'"{name}":{text}' for name, text in parts.items()) + "}").encode()
+
+
+class _KeptText(Generic[T]):
+    """The JSON of one immutable tuple, made anew only for another object."""
+
+    def __init__(self, fields_of: Callable[[T], dict[str, object]]) -> None:
+        self._fields_of = fields_of
+        self._of: tuple[T, ...] = ()
+        self._text = "[]"
+
+    def of(self, values: tuple[T, ...]) -> str:
+        if values is not self._of:
+            self._text = _text([self._fields_of(value) for value in values])
+            self._of = values
+        return self._text
 
 
 def assemble_page() -> bytes:
@@ -125,10 +150,10 @@ def _slot(slot: SlotSnapshot, now_s: float) -> dict[str, object]:
     }
 
 
-def _event(event: PoolEvent, now_s: float) -> dict[str, object]:
+def _event(event: PoolEvent) -> dict[str, object]:
     return {
         "number": event.number,
-        "age_s": now_s - event.at_s,
+        "at_s": event.at_s,
         "kind": event.kind.value,
         "id_slot": event.slot_id,
         "id_task": event.task_id,
@@ -139,11 +164,14 @@ def _event(event: PoolEvent, now_s: float) -> dict[str, object]:
     }
 
 
-def _gap_second(second: GapSecond, now_s: float) -> dict[str, object]:
-    """`age_s` is that of the second's end."""
+def _gap_second(second: GapSecond) -> dict[str, object]:
     return {
-        "age_s": now_s - (second.second + 1),
+        "ends_at_s": second.second + 1,
         "n_gaps": second.n_gaps,
         "worst_ms": second.worst_s * 1e3,
         "mean_ms": second.sum_s / second.n_gaps * 1e3,
     }
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

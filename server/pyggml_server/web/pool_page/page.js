@@ -29,7 +29,14 @@ async function ask() {
   if (!response.ok) {
     throw new Error((await response.json()).error.message);
   }
-  return response.json();
+  return withAges(await response.json());
+}
+
+/** The numbers, with `age_s` in each event and second of gaps: how long ago it was when the server answered. */
+function withAges(shown) {
+  const events = shown.events.map((event) => ({ ...event, age_s: shown.now_s - event.at_s }));
+  const gapSeconds = shown.gap_seconds.map((second) => ({ ...second, age_s: shown.now_s - second.ends_at_s }));
+  return { ...shown, events, gap_seconds: gapSeconds };
 }
 
 async function poll() {
