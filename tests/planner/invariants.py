@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pyggml_server.planner.plan import Action, Plan, Reason
 from pyggml_server.planner.policy import Policy
@@ -34,6 +35,16 @@ def check_empty_when_nothing_is_short(view: View, policy: Policy, plan: Plan) ->
         and policy.n_preempt_every == 0
     )
     require(not nothing_short or plan is Plan.EMPTY, "empty plan when nothing is short", repr(plan))
+
+
+def check_sizes_matter_to_parks_only(view: View, plan: Plan, decide: Callable[[View], Plan]) -> None:
+    """The engine leaves the sizes of residents out until somebody is to be parked."""
+    unsized = tuple(
+        replace(slot, state_bytes=0) if slot.phase in (SlotPhase.GENERATING, SlotPhase.PROCESSING_PROMPT) else slot
+        for slot in view.slots
+    )
+    first_look = decide(replace(view, slots=unsized))
+    require(first_look.has_parks or first_look == plan, "sizes matter to parks only", f"{first_look} and {plan}")
 
 
 def check_no_slot_both_parked_and_restored(plan: Plan) -> None:

@@ -15,6 +15,7 @@ from pyggml_server.planner.view import SlotPhase
 from tests.planner.invariants import (
     check_empty_when_nothing_is_short,
     check_no_slot_both_parked_and_restored,
+    check_sizes_matter_to_parks_only,
     check_wait_is_last,
     n_short_of_head,
     require,
@@ -92,6 +93,7 @@ class ModelEngine(ModelPool):
             view = self.observe()
             plan = self.decide(view, self.policy)
             check_empty_when_nothing_is_short(view, self.policy, plan)
+            check_sizes_matter_to_parks_only(view, plan, lambda seen: self.decide(seen, self.policy))
             check_no_slot_both_parked_and_restored(plan)
             check_wait_is_last(plan)
             refusal = self.apply(plan)

@@ -269,6 +269,16 @@ def test_telling_a_refusal_in_every_pass_is_caught(policy: Policy, ram_limit: in
     assert broken(forgetful, Setup(n_cells=100, n_batch=32, ram_limit=ram_limit), policy) == name
 
 
+def test_a_plan_that_depends_on_sizes_without_parking_is_caught() -> None:
+    def counts_bytes(view: View, policy: Policy) -> Plan:
+        plan = decide(view, policy)
+        drops = [slot for slot in view.slots if slot.phase is SlotPhase.GENERATING and slot.state_bytes > 40]
+        return Plan((HoldPrompt(drops[0].slot_id, Reason.OVER_BUDGET), *plan.actions)) if drops else plan
+
+    setup = Setup(n_cells=1000, n_batch=32)
+    assert broken(counts_bytes, setup, Policy(n_preempt_every=1000)) == "sizes matter to parks only"
+
+
 def test_touching_a_slot_under_a_running_copy_is_caught() -> None:
     def change(view: View, plan: Plan) -> list[Action]:
         moving = next((slot.slot_id for slot in view.slots if slot.has_transfer_in_flight), None)

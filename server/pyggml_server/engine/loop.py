@@ -196,6 +196,8 @@ def _plan_pass(state: EngineState, applier: Applier) -> Plan:
     refused: frozenset[int] = frozenset()
     while True:
         plan = decide(observe(state, refused), state.policy)
+        if plan.has_parks:
+            plan = decide(observe(state, refused, with_sizes=True), state.policy)
         slot_id = applier.carry_out(plan)
         if slot_id is not None:
             refused |= {slot_id}

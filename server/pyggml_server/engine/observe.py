@@ -7,24 +7,17 @@ from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.planner.view import PARKABLE_PHASES, SlotView, View
 
-# Asking for the size of a state walks its cells. Below this share of the pool, with nobody waiting and no prompt that
-# may ask for much at once, nobody is about to be parked.
-_SIZES_FROM_SHARE = 0.75
-_MAY_NEED_SIZES = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.PREEMPTED})
 
+def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, with_sizes: bool = False) -> View:
+    """The pool and its slots at this moment.
 
-def observe(state: EngineState, refused_parks: frozenset[int] = frozenset()) -> View:
-    """The pool and its slots at this moment."""
-    n_cells_used = state.pool.n_cells_used()
-    with_sizes = (
-        n_cells_used >= _SIZES_FROM_SHARE * state.pool.n_cells
-        or state.policy.n_preempt_every > 0
-        or any(slot.phase in _MAY_NEED_SIZES for slot in state.slots)
-    )
+    Asking for the size of a state walks its cells, so residents' sizes are left at 0 unless they are asked for: they
+    matter to a plan that parks somebody, and to no other.
+    """
     return View(
         now_s=state.clock(),
         n_cells=state.pool.n_cells,
-        n_cells_used=n_cells_used,
+        n_cells_used=state.pool.n_cells_used(),
         slots=tuple(_slot_view(state, slot, with_sizes) for slot in state.slots),
         n_batch_tokens=state.runtime.n_batch,
         ram_limit_bytes=state.ram_limit_bytes,

@@ -7,6 +7,7 @@ Strictly in the order of `Plan.actions`; each action assumes that those before i
     refused = frozenset()
     while True:
         plan = decide(observe(..., refused_parks=refused), policy)
+        if plan.has_parks and sizes were left out: decide again with them
         carry out plan.actions in order; stop at a Park that is refused, add its slot to `refused`, and go round again
         if plan.may_decode and nothing was refused: break
 
@@ -186,6 +187,12 @@ class Plan:
     def may_decode(self) -> bool:
         """Whether a batch may be built once the actions are done; False: observe and decide again first."""
         return not any(isinstance(action, WaitForPark) for action in self.actions)
+
+    @property
+    def has_parks(self) -> bool:
+        """Whether anybody is parked. Only then does it matter how large the states of residents are: if a plan for a
+        view whose residents have no size parks nobody, it is the plan for any sizes."""
+        return any(isinstance(action, Park) for action in self.actions)
 
     @property
     def held_prompts(self) -> frozenset[int]:

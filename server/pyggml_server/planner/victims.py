@@ -77,9 +77,9 @@ def leave_actions(view: View, unit: Unit, reason: Reason) -> list[Action]:
 
 
 def refusals(view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()) -> list[RefusePark]:
-    """The budget refuses the park of the unit that would be the victim if it did not."""
-    unit = next_victim(replace(view, ram_limit_bytes=None), policy, short_of, newcomers)
-    return [] if unit is None or give_backs_for_park(view, unit) is not None else refusal(unit)
+    """The budget refuses the park of the unit that would be the first victim if it did not."""
+    victims = choose_victims(replace(view, ram_limit_bytes=None), policy, short_of, newcomers)
+    return refusal(victims[0]) if victims and give_backs_for_park(view, victims[0]) is None else []
 
 
 def refusal(unit: Unit) -> list[RefusePark]:

@@ -71,7 +71,8 @@ class SlotView:
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
       has_transfer_in_flight  any copy of its state is under way, a prompt-cache save of an IDLE slot included.
       frees_on_landing    a park of it gives its cells back only when the copy lands (asynchronous, not staged).
-      state_bytes         host memory that a park of it needs (target and draft together).
+      state_bytes         host memory that a park of it needs (target and draft together); residents' may be left at 0
+                          for a first look (`Plan.has_parks`).
       buffer_bytes        host memory that it holds now, used or kept for its next park.
       group_id            n > 1 requests that still share cells (see `GroupView`); None once diverged.
       is_media_step       the next step is a media chunk: never cut.
