@@ -94,6 +94,15 @@ def test_a_chat_that_left_without_its_state_is_said_to_be_computed_again(page: P
     assert page.count("#lanes path.mark") == 1
 
 
+def test_a_state_on_its_way_is_said_to_be_copied(page: PoolPage, server: Running) -> None:
+    on_its_way = parked(2, n_tokens=300, n_bytes=4096, parked_at_s=time.monotonic())
+    slots = (replace(on_its_way, state="preempting", is_transferring=True),)
+    server.engine.published = replace(busy_pool(), slots=slots)
+    page.open(server.url + "/pool")
+    page.until_text("status", "Live")
+    assert page.texts("#parked li")[0].startswith("slot 2, next to come back\nbeing copied, waiting ")
+
+
 def test_the_time_line_has_a_mark_for_each_event_and_a_hatched_span_for_each_time_parked(open_page: PoolPage) -> None:
     assert open_page.texts("#lanes text")[:4] == ["slot 0", "slot 1", "slot 2", "slot 3"]
     assert open_page.count("#lanes path.mark") == 5

@@ -84,14 +84,14 @@ function drawParked(shown) {
   memory.hidden = limit === 0;
   memory.max = Math.max(limit, 1);
   memory.value = held;
-  const line = shown.slots.filter((slot) => slot.is_preempted).sort((a, b) => (b.waiting_s ?? 0) - (a.waiting_s ?? 0));
+  const line = shown.slots.filter((slot) => slot.is_preempted).sort((a, b) => b.waiting_s - a.waiting_s);
   const heldText = `${countText(line.length, "slot")} parked, ${bytesText(held)} of ${bytesText(limit)} held`;
   say("memory-text", limit === 0 ? "Preemption is off: nobody is ever parked." : heldText);
   document.getElementById("parked").replaceChildren(...line.map(parkedItem));
 }
 
 function parkedItem(slot, place) {
-  const waiting = slot.waiting_s === null ? "copying" : `waiting ${secondsText(slot.waiting_s)}`;
+  const waiting = `${slot.is_transferring ? "being copied, " : ""}waiting ${secondsText(slot.waiting_s)}`;
   return element("li", {
     className: slotClass(slot.id),
     children: [
