@@ -12,8 +12,8 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server import cli
 from pyggml_server.flags import help_text
@@ -25,6 +25,10 @@ from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, listen
 from pyggml_server.web.ports import TranslatorPort, WebSettings
 from pyggml_server.web.service import Backend, Service
+from pyggml_server.web.vertex import VertexError, VertexRoutes
+
+if TYPE_CHECKING:
+    from pyggml_server.native.command_line import Settings
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +70,8 @@ class Interrupted:
 class Server:
     """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler."""
 
-    def __init__(self, settings: WebSettings, make_engine: EngineFactory) -> None:
-        self._service = Service(settings)
+    def __init__(self, settings: WebSettings, make_engine: EngineFactory, vertex: VertexRoutes | None = None) -> None:
+        self._service = Service(settings, vertex)
         self._make_engine = make_engine
         self._events: queue.SimpleQueue[Loaded | Ended | Interrupted] = queue.SimpleQueue()
         self.addresses: tuple[str, ...] = ()
@@ -145,7 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signals = Signals()
     try:
         config = cli.parse(arguments, os.environ)
-    except cli.OptionError as refused:
+        vertex = VertexRoutes.from_environment(os.environ)
+    except (cli.OptionError, VertexError) as refused:
         print(f"error: {refused}", file=sys.stderr)
         return 1
     if cli.wants_help(config.llama_argv):
@@ -164,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     send_log_to(CommonLogHandler())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    server = Server(command_line.settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks))
+    settings = _with_port_of(vertex, command_line.settings)
+    server = Server(settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks), vertex)
     signals.watch(server.interrupt)
     code = server.run()
     flush_log()
@@ -172,3 +178,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the model still loads on a thread that nothing can stop
         os._exit(code)
     return code
+
+
+def _with_port_of(vertex: VertexRoutes | None, settings: Settings) -> Settings:
+    """As in llama-server, Vertex AI's port wins over --port."""
+    if vertex is None or vertex.port == settings.port:
+        return settings
+    log.warning("AIP_HTTP_PORT %d takes the place of port %d", vertex.port, settings.port)
+    return replace(settings, port=vertex.port)

@@ -6,10 +6,11 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import requests
 from pyggml_server.app import Server
+from pyggml_server.web.vertex import VertexRoutes
 
 from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
 
@@ -17,9 +18,9 @@ from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
 class Running:
     """A started server: its engine, its address, and small ways to talk to it."""
 
-    def __init__(self, settings: FakeSettings, is_loaded: bool) -> None:
+    def __init__(self, settings: FakeSettings, is_loaded: bool, vertex: VertexRoutes | None = None) -> None:
         made: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
-        self.server = Server(settings, engine_factory(made))
+        self.server = Server(settings, engine_factory(made), vertex)
         self.exit_code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -47,9 +48,11 @@ class Running:
         """A request under way on another thread; its response comes when it is complete."""
         return Posting(self, path, body, stream=False)
 
-    def posting_stream(self, body: str, path: str = "/v1/completions") -> Posting:
+    def posting_stream(
+        self, body: str, path: str = "/v1/completions", headers: Mapping[str, str] | None = None
+    ) -> Posting:
         """A request under way on another thread; its response comes with its headers."""
-        return Posting(self, path, body, stream=True)
+        return Posting(self, path, body, stream=True, headers=headers)
 
     def raw_post(self, path: str, body: str) -> socket.socket:
         """A connection on which a POST has been sent and nothing been read."""
@@ -80,11 +83,13 @@ class Running:
 class Posting:
     """A POST on a thread of its own; `response` waits for it."""
 
-    def __init__(self, running: Running, path: str, body: str, *, stream: bool) -> None:
+    def __init__(
+        self, running: Running, path: str, body: str, *, stream: bool, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._responses: queue.SimpleQueue[requests.Response] = queue.SimpleQueue()
 
         def post() -> None:
-            self._responses.put(running.post(path, data=body, stream=stream))
+            self._responses.put(running.post(path, data=body, stream=stream, headers=headers))
 
         threading.Thread(target=post, daemon=True).start()
 
@@ -93,9 +98,11 @@ class Posting:
 
 
 @contextlib.contextmanager
-def running(settings: FakeSettings | None = None, *, is_loaded: bool = True) -> Iterator[Running]:
+def running(
+    settings: FakeSettings | None = None, *, is_loaded: bool = True, vertex: VertexRoutes | None = None
+) -> Iterator[Running]:
     """A server that is ended after the test, whatever happens in it."""
-    server = Running(settings or FakeSettings(), is_loaded)
+    server = Running(settings or FakeSettings(), is_loaded, vertex)
     try:
         yield server
     finally:

@@ -16,17 +16,21 @@ from pyggml_server.web.calls import CallRoutes
 from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
 from pyggml_server.web.gate import Gate
+from pyggml_server.web.kept_streams import KeptStreamRoutes
 from pyggml_server.web.page import page
 from pyggml_server.web.pool import PoolRoutes
 from pyggml_server.web.service import Service
 from pyggml_server.web.status import StatusRoutes
 from pyggml_server.web.text import TextRoutes
+from pyggml_server.web.vertex import routes_with_vertex
 
 
 def create_application(service: Service) -> ASGIApp:
-    """The whole application behind its gate. Raises RuntimeError when the folder given with --path is missing."""
+    """The whole application behind its gate. Raises RuntimeError when the folder given with --path is missing, and
+    VertexError when the predict route is taken."""
+    ours = routes(service)
     starlette = Starlette(
-        routes=routes(service),
+        routes=routes_with_vertex(service.vertex, service.settings.api_prefix, ours) if service.vertex else ours,
         exception_handlers={
             RequestRefusedError: _answer_refused,
             ClientDisconnect: _answer_nobody,
@@ -111,9 +115,13 @@ def _text_routes(service: Service, prefix: str) -> list[BaseRoute]:
 
 def _call_routes(service: Service, prefix: str) -> list[BaseRoute]:
     calls = CallRoutes(service)
+    kept = KeptStreamRoutes(service)
     return [
         Route(prefix + "/slots/{id_slot}", calls.act_on_slot, methods=["POST"]),
         Route(prefix + "/v1/chat/completions/control", calls.control, methods=["POST"]),
+        Route(prefix + "/v1/stream", kept.read),
+        Route(prefix + "/v1/stream", kept.stop, methods=["DELETE"]),
+        Route(prefix + "/v1/streams/lookup", kept.look_up, methods=["POST"]),
     ]
 
 

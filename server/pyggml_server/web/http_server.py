@@ -12,6 +12,7 @@ import uvicorn
 from pyggml_server.web.application import create_application
 from pyggml_server.web.listen import ListenError, Listeners, uses_tls
 from pyggml_server.web.service import Service
+from pyggml_server.web.vertex import VertexError
 
 SHUTDOWN_GRACE_S = 5
 TLS_GOODBYE_S = 0.5  # how long a closing TLS connection may wait for the client's answer, which idle clients never give
@@ -21,7 +22,8 @@ class HttpServer:
     """Serves one service on sockets that already listen. `on_ended` is called on the server's thread at its end."""
 
     def __init__(self, service: Service, listeners: Listeners, on_ended: Callable[[], None]) -> None:
-        """Raises ListenError for a TLS file that cannot be loaded and for a missing folder of --path."""
+        """Raises ListenError for a TLS file that cannot be loaded, a missing folder of --path, a predict route that is
+        taken."""
         self._service = service
         self._listeners = listeners
         self._on_ended = on_ended
@@ -116,6 +118,8 @@ def _uvicorn_config(service: Service) -> uvicorn.Config:
     except OSError as error:  # ssl.SSLError is one too
         files = f"{settings.ssl_key_file} and {settings.ssl_cert_file}"
         raise ListenError(f"couldn't load the TLS key and certificate {files}: {error}") from error
+    except VertexError as error:
+        raise ListenError(str(error)) from error
     except RuntimeError as error:
         raise ListenError(f"static assets path not found: {settings.public_path}") from error
     return config

@@ -17,6 +17,8 @@ from pyggml_server.messages import EnginePort
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import TranslatorPort, WebSettings
+from pyggml_server.web.stream_store import StreamStore
+from pyggml_server.web.vertex import VertexRoutes
 
 LOADING_MESSAGE = "Loading model"
 T = TypeVar("T")
@@ -33,9 +35,11 @@ class Backend:
 class Service:
     """The state of the web side, shared by all requests."""
 
-    def __init__(self, settings: WebSettings) -> None:
+    def __init__(self, settings: WebSettings, vertex: VertexRoutes | None = None) -> None:
         self.settings = settings
+        self.vertex = vertex
         self.mailbox = Mailbox()
+        self.streams = StreamStore()
         self._backend: Backend | None = None
         self._unavailable: str | None = LOADING_MESSAGE
         self._limiter: anyio.CapacityLimiter | None = None

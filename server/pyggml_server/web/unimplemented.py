@@ -22,9 +22,6 @@ UNIMPLEMENTED = (
     ("POST", "/audio/transcriptions"),
     ("GET", "/lora-adapters"),
     ("POST", "/lora-adapters"),
-    ("GET", "/v1/stream"),
-    ("DELETE", "/v1/stream"),
-    ("POST", "/v1/streams/lookup"),
 )
 
 
