@@ -111,6 +111,13 @@ def test_the_numbers_need_the_key_and_the_page_does_not() -> None:
         assert server.get("/pool.json", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
+def test_with_a_prefix_the_page_needs_no_key_either() -> None:
+    with running(FakeSettings(api_keys=("secret",), api_prefix="/llm")) as server:
+        assert server.get("/llm/pool").status_code == 200
+        assert server.get("/llm/pool.json").status_code == 401
+        assert server.get("/pool").status_code == 401
+
+
 def test_the_page_is_there_while_the_model_loads_and_the_numbers_are_not() -> None:
     with running(is_loaded=False) as server:
         assert server.get("/pool").status_code == 200

@@ -15,9 +15,10 @@ from pyggml_server.web.service import Service
 
 log = logging.getLogger(__name__)
 
-# exact paths, without --api-prefix, as in llama-server; /pool is ours, a page without numbers in it
-PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html", "/pool"})
-PATHS_WHILE_LOADING = frozenset({"/", "/index.html", "/pool"})
+# exact paths, without --api-prefix, as in llama-server
+PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html"})
+PATHS_WHILE_LOADING = frozenset({"/", "/index.html"})
+POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
 BEARER = b"Bearer "
 
 
@@ -27,6 +28,9 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
+        pool_paths = {service.settings.api_prefix + POOL_PATH}
+        self._public_paths = PUBLIC_PATHS | pool_paths
+        self._paths_while_loading = PATHS_WHILE_LOADING | pool_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. Other scopes (lifespan) pass through."""
@@ -50,9 +54,9 @@ class Gate:
             # before the key check: browsers ask without Authorization
             return preflight(settings)
         unavailable = self._service.unavailable
-        if unavailable is not None and path not in PATHS_WHILE_LOADING:
+        if unavailable is not None and path not in self._paths_while_loading:
             return early_refusal(unavailable, "unavailable_error")
-        if path not in PUBLIC_PATHS and not has_valid_key(settings.api_keys, headers):
+        if path not in self._public_paths and not has_valid_key(settings.api_keys, headers):
             log.warning("unauthorized: Invalid API Key")
             return early_refusal("Invalid API Key", "authentication_error")
         return None
