@@ -1,6 +1,7 @@
-"""Writes a model of Qwen3-4B's shape with random weights: `python qwen3_4b_shape.py OUT.gguf`. 8 GB, half a minute.
+"""Writes a model of Qwen3-4B's shape with random weights: `python qwen3_4b_shape.py OUT.gguf [VOCABULARY.gguf]`.
 
-36 layers, 8 KV heads of 128: 144 KiB of f16 state per cell. It has no tokenizer; its text means nothing.
+8 GB, half a minute. 36 layers, 8 KV heads of 128: 144 KiB of f16 state per cell. Its text means nothing. It has a
+tokenizer only if a file with one of 151,936 tokens is named (models/ggml-vocab-qwen2.gguf of llama.cpp); a server needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,19 @@ def weights(*shape: int) -> npt.NDArray[np.float16]:
     return np.resize(block, shape)
 
 
-def write(path: Path) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter, vocabulary: Path | None) -> None:
+    """Copies the tokenizer of another file, or says that there is none."""
+    if vocabulary is None:
+        writer.add_vocab_size(N_VOCAB)
+        writer.add_tokenizer_model("none")
+        return
+    for field in gguf.GGUFReader(vocabulary).fields.values():
+        if field.name.startswith("tokenizer."):
+            element = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], element)
+
+
+def write(path: Path, vocabulary: Path | None = None) -> None:
     """Write the file."""
     writer = gguf.GGUFWriter(str(path), "qwen3")
     writer.add_context_length(32_768)
@@ -40,8 +53,7 @@ def write(path: Path) -> None:
     writer.add_value_length(N_HEAD_DIM)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1_000_000.0)
-    writer.add_vocab_size(N_VOCAB)
-    writer.add_tokenizer_model("none")
+    add_vocabulary(writer, vocabulary)
     writer.add_tensor("token_embd.weight", weights(N_VOCAB, N_EMBD))
     writer.add_tensor("output_norm.weight", np.ones(N_EMBD, np.float32))
     for i in range(N_LAYER):
@@ -66,4 +78,4 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(*map(Path, sys.argv[1:]))
