@@ -1,7 +1,7 @@
 """Writes a model of Qwen3-4B's shape with random weights: `python qwen3_4b_shape.py OUT.gguf [VOCABULARY.gguf]`.
 
 8 GB, half a minute. 36 layers, 8 KV heads of 128: 144 KiB of f16 state per cell. Its text means nothing. It has a
-tokenizer only if a file with one of 151,936 tokens is named (models/ggml-vocab-qwen2.gguf of llama.cpp); a server needs it.
+tokenizer only if a file with one of 151,936 tokens is named (llama.cpp's models/ggml-vocab-qwen2.gguf).
 """
 
 from __future__ import annotations
