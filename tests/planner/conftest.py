@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[2]
@@ -13,7 +14,16 @@ for folder in (ROOT, ROOT / "server"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-# No deadline: a slow machine must not turn a slow example into a failure. PYGGML_HYPOTHESIS=deep looks longer.
+from tests.planner.trace_count import told  # noqa: E402
+
+# No deadline: a slow machine must not turn a slow example into a failure. CI's profile is the one of ./scripts/test.
 settings.register_profile("quick", max_examples=40, stateful_step_count=25, deadline=None)
-settings.register_profile("deep", max_examples=2000, stateful_step_count=60, deadline=None)
+settings.register_profile("ci", max_examples=10_000, stateful_step_count=10, deadline=None)
+settings.register_profile("deep", max_examples=50_000, stateful_step_count=40, deadline=None)
 settings.load_profile(os.environ.get("PYGGML_HYPOTHESIS", "quick"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many traces were tried."""
+    if said := told():
+        terminalreporter.write_line(said)

@@ -93,7 +93,8 @@ class ModelEngine(ModelPool):
             view = self.observe()
             plan = self.decide(view, self.policy)
             check_empty_when_nothing_is_short(view, self.policy, plan)
-            check_sizes_matter_to_parks_only(view, plan, lambda seen: self.decide(seen, self.policy))
+            if view.ram_limit_bytes is not None:
+                check_sizes_matter_to_parks_only(view, plan, lambda seen: self.decide(seen, self.policy))
             check_no_slot_both_parked_and_restored(plan)
             check_wait_is_last(plan)
             refusal = self.apply(plan)
@@ -159,6 +160,7 @@ class ModelEngine(ModelPool):
         if request is None:
             return
         slot.has_pending_shift = False
+        request.n_passes_in_batch += 1
         if slot.phase is SlotPhase.PROCESSING_PROMPT:
             slot.n_cells += n_step
             slot.has_run_since_restore = not slot.n_refill or not slot.n_prompt_left

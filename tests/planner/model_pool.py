@@ -62,6 +62,7 @@ class ModelPool:
         self.setup = setup
         self.slots = [ModelSlot(i) for i in range(setup.n_slots)]
         self.refusals: set[int] = set()  # slots whose next park is refused
+        self.pageable: set[int] = set()  # slots that copy synchronously from their next park on
         self.refused: frozenset[int] = frozenset()  # those that were refused in this pass
         self.now_s = 0.0
         self.counts: dict[str, int] = {}
@@ -75,13 +76,19 @@ class ModelPool:
     def ram_held(self) -> int:
         return sum(slot.buffer_bytes for slot in self.slots)
 
+    def copies_of(self, slot: ModelSlot) -> Copies:
+        """How the slot's states are copied: a slot whose buffer was pageable once parks synchronously from then on."""
+        return Copies.SYNCHRONOUS if slot.slot_id in self.pageable else self.setup.copies
+
     def observe(self) -> View:
-        late = self.setup.copies is Copies.LATE
         return View(
             now_s=self.now_s,
             n_cells=self.setup.n_cells,
             n_cells_used=self.n_used,
-            slots=tuple(slot.seen(self.setup.n_batch, frees_on_landing=late) for slot in self.slots),
+            slots=tuple(
+                slot.seen(self.setup.n_batch, frees_on_landing=self.copies_of(slot) is Copies.LATE)
+                for slot in self.slots
+            ),
             n_batch_tokens=self.setup.n_batch,
             ram_limit_bytes=self.setup.ram_limit,
             ram_held_bytes=self.ram_held,
@@ -154,9 +161,9 @@ class ModelPool:
         slot.n_passes_to_landing = self.setup.n_passes_per_copy
         if slot.request:
             slot.request.n_parks += 1
-        if self.setup.copies is not Copies.LATE:
+        if self.copies_of(slot) is not Copies.LATE:
             slot.is_in_pool = False
-        if self.setup.copies is Copies.SYNCHRONOUS:
+        if self.copies_of(slot) is Copies.SYNCHRONOUS:
             self._land(slot)
 
     def _drop(self, action: Recompute, slot: ModelSlot) -> None:
@@ -194,7 +201,7 @@ class ModelPool:
         self._leave_line(slot)
         slot.phase, slot.is_in_pool = SlotPhase.RESTORING, True
         slot.n_passes_to_landing = self.setup.n_passes_per_copy
-        if self.setup.copies is Copies.SYNCHRONOUS:
+        if self.copies_of(slot) is Copies.SYNCHRONOUS:
             self._land(slot)
 
     def _leave_line(self, slot: ModelSlot) -> None:

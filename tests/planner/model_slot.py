@@ -20,8 +20,15 @@ class Request:
     endings: list[str] = field(default_factory=list)
     n_parks: int = 0
     n_recomputes: int = 0
+    n_passes_in_batch: int = 0
     first_token_s: float | None = None
     ended_s: float | None = None
+
+    @property
+    def wait_share(self) -> float:
+        """The part of its life that it was in no batch: behind others, parked, or on its way."""
+        life_s = (self.ended_s or self.arrived_s) - self.arrived_s
+        return max(0.0, 1.0 - self.n_passes_in_batch / life_s) if life_s > 0 else 0.0
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a trace came to. Waits are of parked sequences, from park to restore."""
+    """What a trace came to. `longest_wait_passes` is of parked sequences, from park to restore."""
 
     n_requests: int
     n_finished: int
@@ -35,6 +35,15 @@ class Report:
     n_most_parks_of_one: int
     longest_wait_passes: float
     longest_first_token_passes: float
+    n_recomputes: int
+    smallest_wait_share: float
+    largest_wait_share: float
+
+    @property
+    def unfairness(self) -> float | None:
+        """The largest share of waiting over the smallest; None where somebody never waited. Says something of equal
+        chats only."""
+        return self.largest_wait_share / self.smallest_wait_share if self.smallest_wait_share > 0 else None
 
 
 def simulate(trace: Sequence[Arrival], setup: Setup, policy: Policy, decider: Decide = decide) -> Report:
@@ -59,6 +68,9 @@ def simulate(trace: Sequence[Arrival], setup: Setup, policy: Policy, decider: De
         n_most_parks_of_one=max(request.n_parks for request in engine.requests),
         longest_wait_passes=engine.longest_wait_s,
         longest_first_token_passes=max(waits, default=0.0),
+        n_recomputes=engine.counts.get("Recompute", 0),
+        smallest_wait_share=min(request.wait_share for request in engine.requests),
+        largest_wait_share=max(request.wait_share for request in engine.requests),
     )
 
 

@@ -1,4 +1,5 @@
-"""Random traces through the model engine: requests come, go away and shift, parks are refused, copies land late.
+"""Random traces through the model engine: requests come, go away and shift, parks are refused, buffers turn out to be
+pageable, copies land late.
 
 Each rule ends in a pass of the loop or several; the engine raises `InvariantError` the moment something does not hold,
 and at the end every request must have ended once, in a bounded number of passes.
@@ -14,15 +15,16 @@ from pyggml_server.planner.view import SlotPhase
 
 from tests.planner.model_engine import ModelEngine
 from tests.planner.model_pool import Copies, Setup
+from tests.planner.trace_count import note_trace
 
 setups = st.builds(
     Setup,
-    n_cells=st.integers(40, 200),
+    n_cells=st.integers(20, 100),
     n_slots=st.integers(2, 5),
-    n_batch=st.sampled_from([8, 32, 256]),
+    n_batch=st.sampled_from([4, 16, 128]),
     copies=st.sampled_from(Copies),
     n_passes_per_copy=st.integers(1, 6),
-    ram_limit=st.sampled_from([None, None, 0, 40, 120, 300]),
+    ram_limit=st.sampled_from([None, None, 0, 20, 60, 150]),
     keeps_buffers=st.booleans(),
     keeps_prompts=st.booleans(),
     kept_share=st.sampled_from([0.0, 0.5, 1.0]),
@@ -31,7 +33,7 @@ policies = st.builds(
     Policy,
     victim=st.sampled_from(VictimPolicy),
     n_lookahead_steps=st.sampled_from([0, 2, 8]),
-    rotate_s=st.sampled_from([0.0, 0.0, 10.0, 40.0]),
+    rotate_s=st.sampled_from([0.0, 0.0, 5.0, 20.0]),
     n_preempt_every=st.sampled_from([0, 0, 0, 1, 7]),
 )
 
@@ -46,8 +48,8 @@ class RandomTraces(RuleBasedStateMachine):
         self.engine = ModelEngine(setup, policy)
 
     @rule(
-        n_prompt=st.integers(1, 120),
-        n_generate=st.integers(1, 120),
+        n_prompt=st.integers(1, 60),
+        n_generate=st.integers(1, 60),
         n_draft=st.sampled_from([0, 0, 4]),
         n=st.integers(1, 4),
     )
@@ -56,7 +58,7 @@ class RandomTraces(RuleBasedStateMachine):
             self.engine.submit(n_prompt, n_generate, n_draft)
         self.engine.step()
 
-    @rule(n_passes=st.integers(1, 40))
+    @rule(n_passes=st.integers(1, 20))
     def time_passes(self, n_passes: int) -> None:
         for _ in range(n_passes):
             self.engine.step()
@@ -73,6 +75,10 @@ class RandomTraces(RuleBasedStateMachine):
         self.engine.refusals.add(which % len(self.engine.slots))
 
     @rule(which=st.integers(0, 4))
+    def a_buffer_turns_out_to_be_pageable(self, which: int) -> None:
+        self.engine.pageable.add(which % len(self.engine.slots))
+
+    @rule(which=st.integers(0, 4))
     def a_slot_shifts(self, which: int) -> None:
         slot = self.engine.slots[which % len(self.engine.slots)]
         if slot.phase is SlotPhase.GENERATING:
@@ -82,6 +88,7 @@ class RandomTraces(RuleBasedStateMachine):
     def teardown(self) -> None:
         n_tokens = sum(request.n_prompt + request.n_generate for request in self.engine.requests)
         self.engine.run_out(n_passes_max=100 + 20 * n_tokens)
+        note_trace(self.engine.n_passes)
 
 
 TestRandomTraces = RandomTraces.TestCase
