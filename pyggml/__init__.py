@@ -26,6 +26,7 @@ from pyggml.errors import (
     OutOfMemoryError,
     PyggmlError,
     StateError,
+    TransferInFlightError,
     UnappliedUpdateError,
     UnsupportedError,
     WrongThreadError,
@@ -35,6 +36,7 @@ from pyggml.params import CacheType, ContextParams, FlashAttention, Pooling
 from pyggml.sampler import Sampler
 from pyggml.sequence_states import StateFlags
 from pyggml.state_format import file_to_state, rows_by_position, state_to_file
+from pyggml.transfer import Transfer
 from pyggml.vocab import Vocab
 
 __all__ = [
@@ -59,6 +61,8 @@ __all__ = [
     "Sampler",
     "StateError",
     "StateFlags",
+    "Transfer",
+    "TransferInFlightError",
     "UnappliedUpdateError",
     "UnsupportedError",
     "Vocab",

@@ -82,6 +82,8 @@ class Context(SequenceStates):
     def decode(self, batch: Batch) -> None:
         """Computes the batch and adds its tokens to the memory; applies shifts and copies that are waiting.
 
+        Waits for transfers in flight before it applies a shift.
+
         Raises InvalidBatchError (nothing changed), NoRoomError (nothing changed but applied shifts), AbortedError and
         ComputeError (a part of the batch may be in the memory), BufferError (a view of earlier outputs is alive and
         llama.cpp would move them). Views of earlier outputs show the new ones afterwards.
@@ -144,6 +146,7 @@ class Context(SequenceStates):
         n = len(batch)
         flags = np.ones(n, bool) if outputs_all else batch.output[:n] != 0
         self._reserve_rows(int(np.count_nonzero(flags)))
+        self._wait_before_applying()
         result = ffi.new("int32_t *", _INVALID)
         self._output_flags = np.zeros(0, bool)
         try:

@@ -64,3 +64,7 @@ class StateError(NativeError):
 
 class UnappliedUpdateError(StateError):
     """The sequence has a shift or a copy that the next decode will carry out; a state saved now would be corrupt."""
+
+
+class TransferInFlightError(StateError):
+    """A transfer's copy uses these cells, or this buffer, and has not ended. Nothing has changed."""

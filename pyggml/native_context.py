@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +26,7 @@ class NativeContext:
         self._handle = handle
         self._abort_flag = abort_flag
         self._thread_id = threading.get_ident()
+        self._left_over: deque[Callable[[], None]] = deque()  # what other threads want freed on this context's
         pointer = handle.pointer()
         self.model = model
         self.kv_unified = kv_unified
@@ -52,14 +55,37 @@ class NativeContext:
         """False for a model that keeps no KV cache (an encoder): it has no sequences to save."""
         return bool(self._memory_or_null != ffi.NULL)
 
-    def _context(self) -> CData:
-        """The pointer, for a call on the right thread. Raises WrongThreadError, ClosedError."""
-        if threading.get_ident() != self._thread_id:
+    def check_thread(self) -> None:
+        """Raises WrongThreadError on another thread than the context's, unless it is closed: then any thread may."""
+        if threading.get_ident() != self._thread_id and not self._handle.closed:
             raise WrongThreadError(
                 f"this context belongs to thread {self._thread_id} and was called from {threading.get_ident()}: "
                 "call it there, or create it on this thread"
             )
+
+    def native_pointer(self) -> CData:
+        """The pointer, for a call on the right thread. Raises WrongThreadError, ClosedError."""
+        return self._context()
+
+    def _context(self) -> CData:
+        self.check_thread()
+        self._free_left_over()
         return self._handle.pointer()
+
+    def on_its_thread(self, free: Callable[[CData], None]) -> Callable[[CData], None]:
+        """`free`, for what must not be freed beside this context's calls: another thread leaves it to this one."""
+
+        def free_there(pointer: CData) -> None:
+            if threading.get_ident() == self._thread_id or self._handle.closed:
+                free(pointer)
+            else:
+                self._left_over.append(lambda: free(pointer))
+
+        return free_there
+
+    def _free_left_over(self) -> None:
+        while self._left_over:
+            self._left_over.popleft()()
 
     def _memory(self) -> CData:
         self._context()
@@ -107,6 +133,7 @@ class NativeContext:
             if handle.owned:
                 warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
             handle.close()  # nobody else can be using it: this was the last reference
+            self._free_left_over()
 
 
 def own_context(pointer: CData, model: NativeHandle) -> tuple[NativeHandle, CData]:

@@ -84,7 +84,7 @@ class SequenceStates(SequenceMemory):
         model; the sequence is empty then.
         """
         source = _as_uint8(data, writable=False)
-        self._check_restorable(source, seq_id, flags)
+        self.check_restorable(source, seq_id, flags)
         if not flags & StateFlags.PARTIAL_ONLY:
             self.seq_remove(seq_id)
         n_read, no_room = ffi.new("size_t *"), ffi.new("bool *")
@@ -94,7 +94,7 @@ class SequenceStates(SequenceMemory):
             call(lib.pyggml_state_set, *arguments, error=StateError)
         except StateError as error:
             self._empty_after_failure(seq_id)
-            if no_room[0] or self._needs_more_cells(source):
+            if no_room[0] or self.needs_more_cells(source):
                 raise NoRoomError(f"{error}: remove a sequence first") from None
             raise
         return int(n_read[0])
@@ -146,6 +146,11 @@ class SequenceStates(SequenceMemory):
             raise type(error)(f"{os.fspath(path)}: {error}") from None
         return tokens
 
+    def check_transferable(self, seq_id: int) -> None:
+        """Raises what a save of the sequence would: no such sequence, a shift or copy not applied, a copy in flight."""
+        self._check_savable(seq_id)
+        self.transfers.check_none(seq_id, "saved by another transfer")
+
     def _check_savable(self, seq_id: int) -> None:
         self._memory()
         self._check_seq(seq_id)
@@ -153,11 +158,12 @@ class SequenceStates(SequenceMemory):
 
     def _check_no_copy(self, seq_id: int) -> None:
         """A copy between streams that waits for the next decode must not meet rows that were restored meanwhile."""
-        self._check_seq(seq_id)
+        self.transfers.check_none(self._check_seq(seq_id), "restored over")
         if seq_id in self._copying or seq_id in self._copying.values():
             self._check_applied(next(d for d, s in self._copying.items() if seq_id in (d, s)), "restored over")
 
-    def _check_restorable(self, source: npt.NDArray[np.uint8], seq_id: int, flags: StateFlags) -> None:
+    def check_restorable(self, source: npt.NDArray[np.uint8], seq_id: int, flags: StateFlags = StateFlags.NONE) -> None:
+        """Raises what speaks against a restore before any cell is touched: no such sequence, no state in the bytes."""
         self._memory()
         self._check_no_copy(seq_id)
         if len(source) < SEQUENCE_HEADER_BYTES or source[:4].tobytes() != MAGIC_BYTES:
@@ -178,7 +184,7 @@ class SequenceStates(SequenceMemory):
         # llama.cpp keeps the cells whose rows it could not read in some of its memories
         self.seq_remove(seq_id)
 
-    def _needs_more_cells(self, source: npt.NDArray[np.uint8]) -> bool:
+    def needs_more_cells(self, source: npt.NDArray[np.uint8]) -> bool:
         """Whether a restore that has just failed failed for want of cells: the sequence is empty now."""
         positions = None if self._is_recurrent else first_positions(source)
         n_free = self.n_ctx_seq - (self.n_cells_used() if self.kv_unified else 0)

@@ -12,6 +12,7 @@ from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.model import Model
 from pyggml.native_context import NativeContext
+from pyggml.transfers_in_flight import TransfersInFlight
 
 _INT32_MAX = 2**31 - 1
 
@@ -31,17 +32,20 @@ class SequenceMemory(NativeContext):
         super().__init__(handle, model, kv_unified=kv_unified, abort_flag=abort_flag)
         self._shifted: set[int] = set()
         self._copying: dict[int, int] = {}  # destination -> source, copies between streams
+        self.transfers = TransfersInFlight()
 
     def clear(self, *, data: bool = True) -> None:
         """Empties all sequences; `data` also zeroes the buffers."""
-        call(lib.pyggml_memory_clear, self._memory(), data)
+        memory = self._memory()
+        self.transfers.check_none(None, "cleared")
+        call(lib.pyggml_memory_clear, memory, data)
         self._note_applied()
 
     def seq_remove(self, seq_id: int, p0: int | None = None, p1: int | None = None) -> None:
         """Removes the sequence's positions [p0, p1). Raises UnsupportedError where a part cannot be removed."""
         memory, first, last = self._memory(), *position_range(p0, p1)
         removed = ffi.new("bool *")
-        self._check_seq(seq_id)
+        self.transfers.check_none(self._check_seq(seq_id), "removed")
         if not self._ends_before_tail(seq_id, last):
             call(lib.pyggml_memory_seq_rm, memory, seq_id, first, last, removed)
         if not removed[0]:
@@ -62,6 +66,8 @@ class SequenceMemory(NativeContext):
         self._check_seq(destination)
         if source == destination:
             return
+        self.transfers.check_none(source, "copied")
+        self.transfers.check_none(destination, "copied to")
         if not self._copies_by_stream:
             self._check_disjoint(source, destination, max(first, 0), last if last >= 0 else _INT32_MAX)
         elif p0 not in (None, 0) or p1 is not None:
@@ -77,6 +83,9 @@ class SequenceMemory(NativeContext):
     def seq_keep(self, seq_id: int) -> None:
         """Removes every other sequence."""
         memory = self._memory()
+        for other in range(self.n_seq_max):
+            if other != seq_id:
+                self.transfers.check_none(other, "removed")
         call(lib.pyggml_memory_seq_keep, memory, self._check_seq(seq_id))
         if not self.kv_unified:  # llama.cpp looks only at the stream of the one that stays
             for other in range(self.n_seq_max):
@@ -173,12 +182,20 @@ class SequenceMemory(NativeContext):
 
     def _note_shift(self, seq_id: int) -> None:
         """The cells of `seq_id` shift, and with them those of any sequence that shares cells with it."""
-        self._shifted.add(seq_id)
+        shifted = {seq_id}
         if self._shares_cells(seq_id):
-            self._shifted.update(other for other in range(self.n_seq_max) if self._shares_cells(other))
+            shifted.update(other for other in range(self.n_seq_max) if self._shares_cells(other))
+        for each in shifted:
+            self.transfers.check_none(each, "shifted")
+        self._shifted |= shifted
 
     def _shares_cells(self, seq_id: int) -> bool:
         return self.seq_n_cells(seq_id) != self.seq_n_cells(seq_id, owned_only=True)
+
+    def _wait_before_applying(self) -> None:
+        """A shift is one graph over all keys, in place: no copy may read or write beside it."""
+        if self._shifted:
+            self.transfers.wait_for_all()
 
     def _note_applied(self) -> None:
         """A decode got as far as applying all shifts and copies (or there is nothing left to apply them to)."""

@@ -4,14 +4,8 @@
 
 namespace {
 
-// llama.cpp tells "no room" from "wrong state" only by what it logs. A test pins these words against the tree.
-bool log_says_no_room(const std::string & why) {
-    return why.find("available cells in kv cache") != std::string::npos ||
-           why.find("not enough cells in kv cache") != std::string::npos;
-}
-
 int fail_restore(pyggml_error * err, bool * no_room) {
-    *no_room = log_says_no_room(pyggml_log_recent_errors());
+    *no_room = pyggml_log_says_no_room(pyggml_log_recent_errors());
     return pyggml_fail_with_log(err, PYGGML_E_RUNTIME, "cannot restore the state");
 }
 

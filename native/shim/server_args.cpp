@@ -76,6 +76,8 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
     return pyggml_guard(err, [&] {
         std::setlocale(LC_NUMERIC, "C");
         common_init();
+        // the parser asks for devices, and loads what GGML_BACKEND_PATH names only where no backend was built in
+        ggml_backend_load_all();
         auto args = std::make_unique<pyggml_args>();
         if (!common_params_parse(argc, argv, args->params, LLAMA_EXAMPLE_SERVER)) {
             common_log_flush(common_log_main());

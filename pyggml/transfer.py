@@ -1,0 +1,144 @@
+"""One sequence's state on its way out of a context's memory, or back, while the context goes on decoding.
+
+On the context's thread. `save` and `restore` issue the copy and return; only `wait`, `cancel`, `close` and the end of
+the context block for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self
+
+from pyggml.context import Context
+from pyggml.errors import NoRoomError, StateError
+from pyggml.ffi import call, ffi, lib
+from pyggml.handle import NativeHandle
+from pyggml.transfer_buffer import TransferBuffer
+
+# How often an `await` asks whether the copy has ended.
+_POLL_S = 0.0005
+
+
+class Transfer(TransferBuffer):
+    """Copies states of `context` asynchronously, one at a time; make one for each that shall overlap.
+
+        transfer = Transfer(context)
+        transfer.save(0)                    # issued
+        while not transfer.done():
+            ...                             # other sequences decode
+        context.seq_remove(0)               # the cells are free for others only now
+        transfer.restore(1)                 # issued; sequence 1 may decode once it is done
+        await transfer                      # or, under asyncio, wait like this
+
+    The saved state stays in the buffer and can be restored again, until the next `save`, `load` or `cancel`. It also
+    outlives the context. Raises UnsupportedError, with llama.cpp's reason, where the context's devices cannot copy
+    asynchronously: use `Context.save_state` there.
+    """
+
+    def __init__(self, context: Context):
+        super().__init__(context)
+        self._is_issued = False
+
+    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+        """Issues the copy of the sequence's state into the buffer; returns the size of the state.
+
+        `n_bytes`: room for it, if it is known not to be less than `Context.state_size` would say. The cells must stay
+        the sequence's until the copy has ended; until then the context refuses to remove them. Raises
+        TransferInFlightError, BufferError (a view of the last state is alive), UnappliedUpdateError, OutOfMemoryError,
+        StateError; nothing is copied then.
+        """
+        context = self._idle_context()
+        context.check_transferable(seq_id)
+        self._check_no_views("saved over")
+        n_bytes = context.state_size(seq_id) if n_bytes is None else n_bytes
+        self.reserve(n_bytes)
+        self._n_state_bytes = 0
+        written = ffi.new("size_t *")
+        call(lib.pyggml_transfer_save, self._handle.pointer(), seq_id, n_bytes, 0, written, error=StateError)
+        self._n_state_bytes = int(written[0])
+        self._note_issued(seq_id)
+        return self._n_state_bytes
+
+    def restore(self, seq_id: int) -> int:
+        """Gives the sequence cells and issues the copy of the state into them; returns the size of the state.
+
+        What the sequence held before is removed. It may be decoded, saved or removed once the copy has ended. Raises
+        NoRoomError for too few free cells, TransferInFlightError, StateError; the sequence is empty then, and the state
+        is kept.
+        """
+        context = self._idle_context()
+        self._check_state()
+        context.check_restorable(self._writable_state(), seq_id)
+        context.seq_remove(seq_id)
+        n_read, no_room = ffi.new("size_t *"), ffi.new("bool *")
+        arguments = (self._handle.pointer(), seq_id, self._n_state_bytes, 0, n_read, no_room)
+        try:
+            call(lib.pyggml_transfer_restore, *arguments, error=StateError)
+        except StateError as error:
+            if no_room[0] or context.needs_more_cells(self._writable_state()):
+                raise NoRoomError(f"{error}: remove a sequence first") from None
+            raise
+        self._note_issued(seq_id)
+        return int(n_read[0])
+
+    def done(self) -> bool:
+        """Whether the last issued copy has ended, or none was issued. Never blocks."""
+        if self._is_issued:
+            self._context.check_thread()
+            done = ffi.new("bool *")
+            call(lib.pyggml_transfer_done, self._handle.pointer(), done)
+            self._is_issued = not done[0]
+        return not self._is_issued
+
+    def wait(self) -> None:
+        """Blocks until the last issued copy has ended."""
+        if self._is_issued:
+            self._context.check_thread()
+            call(lib.pyggml_transfer_wait, self._handle.pointer())
+            self._is_issued = False
+
+    def cancel(self) -> None:
+        """Blocks until the copy has ended, and forgets the state. A sequence that was being restored has it whole."""
+        self.wait()
+        self._n_state_bytes = 0
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Lets other coroutines of this thread run until the copy has ended; gives the transfer itself."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> Self:
+        while not self.done():
+            await asyncio.sleep(_POLL_S)
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Blocks until the copy has ended, then frees everything; the buffer when its last view is gone. Idempotent.
+
+        On the context's thread; on any once the context is closed.
+        """
+        if not self._handle.closed:
+            self.wait()
+            self._handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        handle: NativeHandle | None = getattr(self, "_handle", None)
+        if handle is not None:
+            handle.close()  # which waits for a copy in flight, on the context's thread
+
+    def _note_issued(self, seq_id: int) -> None:
+        self._is_issued = True
+        self._context.transfers.add(seq_id, self)

@@ -1,0 +1,140 @@
+"""The host buffer of a transfer and the state in it: its size, a view of it, bytes from elsewhere. Context's thread.
+
+The buffer is not touched, moved or freed while a copy uses it or a view of it is alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.context import Context
+from pyggml.errors import InvalidArgumentError, OutOfMemoryError, StateError, TransferInFlightError, UnsupportedError
+from pyggml.ffi import CData, call, ffi, lib
+from pyggml.handle import NativeHandle
+from pyggml.state_format import Buffer, byte_view
+
+
+class TransferBuffer(ABC):
+    """Base of Transfer: everything but the copies."""
+
+    def __init__(self, context: Context):
+        out = ffi.new("struct llama_state_seq_copy **")
+        call(lib.pyggml_transfer_init, context.native_pointer(), out, error=UnsupportedError)
+        self._context = context
+        self._handle = NativeHandle(out[0], context.on_its_thread(lib.pyggml_transfer_free), "transfer")
+        self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
+        self._n_state_bytes = 0
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether no copy is in flight. Never blocks."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Blocks until no copy is in flight, and forgets the state."""
+
+    @property
+    def n_state_bytes(self) -> int:
+        """Size of the state in the buffer, also while it is on its way there; 0 if there is none."""
+        return self._n_state_bytes
+
+    @property
+    def state(self) -> npt.NDArray[np.uint8]:
+        """The saved state as a read-only uint8[n_state_bytes] view of the buffer, in `Context.save_state`'s format.
+
+        The view keeps the buffer. Raises TransferInFlightError while a copy is in flight, StateError without a state.
+        """
+        self._check_ended("read")
+        self._check_state()
+        base = _StateView(self._handle, self._n_state_bytes)
+        self._views.add(base)
+        view = np.asarray(base)
+        view.flags.writeable = False
+        return view
+
+    def load(self, data: Buffer) -> None:
+        """Copies a state, however it was saved, into the buffer, to be restored from there. Blocks for the copy."""
+        self._idle_context()
+        source = np.frombuffer(byte_view(data), np.uint8)
+        if len(source) == 0:
+            raise InvalidArgumentError("there are no bytes to load: pass what save_state gave")
+        self._check_no_views("loaded over")
+        self.reserve(len(source))
+        self._n_state_bytes = len(source)
+        self._writable_state()[:] = source
+
+    def reserve(self, n_bytes: int) -> None:
+        """Makes the buffer at least so large; what it held is lost if it grows. May block to page-lock it.
+
+        Raises OutOfMemoryError, BufferError (a view of its state is alive), TransferInFlightError.
+        """
+        self._idle_context()
+        if n_bytes > self.buffer_bytes:
+            self._check_no_views("grown")
+            call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)
+            self._n_state_bytes = 0
+
+    def release_buffer(self) -> None:
+        """Gives the buffer back, and the state in it. Blocks until no copy is in flight. Raises BufferError."""
+        self.cancel()
+        self._check_no_views("released")
+        call(lib.pyggml_transfer_release, self._handle.pointer())
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Size of the buffer, whether it holds a state or not."""
+        return int(lib.llama_state_seq_copy_buf_size(self._handle.pointer()))
+
+    @property
+    def can_pin(self) -> bool:
+        """Whether the device offers page-locked memory. What an allocation got is `is_pinned`."""
+        return bool(lib.llama_state_seq_copy_buf_can_pin(self._handle.pointer()))
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether there is a buffer and it is page-locked: copies from and to any other memory may block."""
+        return bool(lib.llama_state_seq_copy_buf_is_pinned(self._handle.pointer()))
+
+    def _idle_context(self) -> Context:
+        """The context, for a call that needs it and no copy in flight. Raises ClosedError, TransferInFlightError."""
+        self._handle.pointer()
+        self._context.native_pointer()
+        self._check_ended("used")
+        return self._context
+
+    def _check_ended(self, what: str) -> None:
+        if not self.done():
+            raise TransferInFlightError(f"the transfer's copy is in flight, so it cannot be {what} now: wait for it")
+
+    def _check_state(self) -> None:
+        if self._n_state_bytes == 0:
+            raise StateError("this transfer holds no state: save a sequence or load a state first")
+
+    def _check_no_views(self, what: str) -> None:
+        if self._views:
+            raise BufferError(f"a view of the transfer's state is alive, so it cannot be {what}: drop the view")
+
+    def _writable_state(self) -> npt.NDArray[np.uint8]:
+        buffer = lib.llama_state_seq_copy_buf(self._handle.pointer())
+        return np.frombuffer(ffi.buffer(buffer, self._n_state_bytes), np.uint8)
+
+
+class _StateView:
+    """A transfer's state as numpy sees it; the array's base. Keeps the buffer from being freed."""
+
+    def __init__(self, handle: NativeHandle, n_bytes: int):
+        pointer: CData = handle.acquire()
+        self._handle = handle
+        self.__array_interface__ = {
+            "shape": (n_bytes,),
+            "typestr": "|u1",
+            "data": (int(ffi.cast("uintptr_t", lib.llama_state_seq_copy_buf(pointer))), False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._handle.release()

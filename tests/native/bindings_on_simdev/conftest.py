@@ -1,0 +1,78 @@
+"""Transfers of the bindings in this process, with model and cache on simdev. Collected only where it is to be loaded:
+
+GGML_BACKEND_PATH=build/native-tests/libggml-simdev.so .venv/bin/python -m pytest tests/native/bindings_on_simdev
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyggml import Batch, Context, ContextParams, FlashAttention, Model
+from tests.native.short_model import shorten
+from tests.native.simdev_library import SimdevLibrary
+
+collect_ignore_glob = [] if "GGML_BACKEND_PATH" in os.environ else ["test_*.py"]
+
+N_LAYERS = 2
+N_SEQUENCES = 3
+MakeContext = Callable[..., Context]
+
+
+@pytest.fixture(scope="session")
+def model_path(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "short.gguf"
+    shorten(smollm2_path, path, N_LAYERS)
+    return path
+
+
+@pytest.fixture
+def simdev() -> Iterator[SimdevLibrary]:
+    """With its knobs as they are by default, before and after; no copy met freed memory."""
+    library = SimdevLibrary()
+    library.reset()
+    n_faults = library.n_faults
+    yield library
+    library.reset()
+    assert library.n_faults == n_faults, "a copy touched memory that was freed"
+
+
+@pytest.fixture
+def model(simdev: SimdevLibrary, model_path: Path) -> Iterator[Model]:
+    assert simdev.n_held == 0
+    with Model(model_path, n_gpu_layers=99) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def make_context(model: Model) -> Iterator[MakeContext]:
+    """Contexts of three sequences, closed afterwards."""
+    made: list[Context] = []
+
+    def make(**more: object) -> Context:
+        params = {"n_ctx": 256, "n_seq_max": N_SEQUENCES, "n_threads": 1, "n_threads_batch": 1, **more}
+        made.append(Context(model, ContextParams(flash_attention=FlashAttention.ON, **params)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.close()
+
+
+@pytest.fixture
+def context(make_context: MakeContext) -> Context:
+    """Three sequences that took their cells in turn, 20 each."""
+    made = make_context()
+    for first in range(0, 20, 4):
+        for seq_id in range(N_SEQUENCES):
+            go_on(made, seq_id, first, 4)
+    return made
+
+
+def go_on(context: Context, seq_id: int, first: int, n_tokens: int) -> None:
+    """Decode the sequence's next tokens."""
+    tokens = [500 + 31 * seq_id + i for i in range(first, first + n_tokens)]
+    context.decode(Batch.from_arrays(tokens, range(first, first + n_tokens), seq_id))

@@ -1,0 +1,67 @@
+"""simdev's C interface in this process: knobs, held events, counts. The file that ggml loaded, opened once more."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import tempfile
+from collections import Counter
+
+ALL = ctypes.c_size_t(-1).value
+DEFAULTS = {
+    "hold": 0,
+    "async": 1,
+    "events": 1,
+    "event_query": 1,
+    "host_buffer": 1,
+    "latency_ns": 0,
+    "pageable_above_bytes": 2**64 - 1,
+}
+
+
+class SimdevLibrary:
+    """Needs GGML_BACKEND_PATH in the environment, as ggml does."""
+
+    def __init__(self) -> None:
+        self._c = ctypes.CDLL(os.environ["GGML_BACKEND_PATH"])
+        self._c.simdev_set.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+        self._c.simdev_set.restype = ctypes.c_bool
+        self._c.simdev_release.argtypes = [ctypes.c_size_t]
+        for name in ("simdev_n_held", "simdev_n_faults", "simdev_n_pending", "simdev_n_blocked"):
+            getattr(self._c, name).restype = ctypes.c_size_t
+        self._c.simdev_trace_dump.argtypes = [ctypes.c_char_p]
+        self._c.simdev_trace_dump.restype = ctypes.c_bool
+
+    def set(self, knob: str, value: int) -> None:
+        assert self._c.simdev_set(knob.encode(), value), f"simdev has no knob {knob!r} with a value of {value}"
+
+    def reset(self) -> None:
+        """Releases what is held, and sets every knob that tests change back to its default."""
+        self.release()
+        for knob, value in DEFAULTS.items():
+            self.set(knob, value)
+
+    def release(self, n_events: int = ALL) -> None:
+        self._c.simdev_release(n_events)
+
+    @property
+    def n_held(self) -> int:
+        return int(self._c.simdev_n_held())
+
+    @property
+    def n_faults(self) -> int:
+        return int(self._c.simdev_n_faults())
+
+    @property
+    def n_pending(self) -> int:
+        return int(self._c.simdev_n_pending())
+
+    def clear_trace(self) -> None:
+        self._c.simdev_trace_clear()
+
+    def trace_kinds(self) -> Counter[str]:
+        """How many operations of each kind were issued since the last clear."""
+        with tempfile.NamedTemporaryFile() as file:
+            assert self._c.simdev_trace_dump(file.name.encode())
+            return Counter(json.loads(line)["kind"] for line in file)
