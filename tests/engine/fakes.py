@@ -45,11 +45,14 @@ class FakeTransfer:
     def __init__(self, log: list[str] | None = None) -> None:
         self.buffer_bytes = 0
         self.state_bytes = 0
-        self.pinned_bytes = 0
         self.refuses = False
         self.is_closed = False
         self.log = [] if log is None else log
         self.in_flight: str | None = None
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self.buffer_bytes if self.keeps_buffer else 0
 
     def save(self, seq_id: int) -> None:
         if self.refuses:

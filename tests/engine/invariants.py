@@ -21,12 +21,13 @@ _BETWEEN_PASSES = frozenset(
         SlotPhase.PREEMPTED,
     }
 )
+_COPYING = frozenset({SlotPhase.PREEMPTING, SlotPhase.RESTORING})
 
 
 def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
-    """What does not hold, in words; for models with a plain cache and synchronous copies."""
+    """What does not hold, in words; for models with a plain cache."""
     broken = [text for slot in state.slots for text in _of_slot(state, slot)]
-    n_held = sum(len(slot.tokens) for slot in state.slots if slot.phase is not SlotPhase.PREEMPTED)
+    n_held = sum(len(slot.tokens) for slot in state.slots if slot.holds_cells)
     if state.pool.n_cells_used() != n_held:
         broken.append(f"the pool has {state.pool.n_cells_used()} cells in use, the slots hold {n_held}")
     if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
@@ -41,17 +42,17 @@ def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
 
 def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     name = f"slot {slot.id} ({slot.phase.name})"
-    is_parked = slot.phase is SlotPhase.PREEMPTED
+    has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.phase in _COPYING
     last = state.runtime.context.seq_pos_max(slot.id)
     n_in_pool = 0 if last is None else last + 1
-    n_expected = 0 if is_parked else len(slot.tokens)
+    n_expected = len(slot.tokens) if slot.holds_cells else 0
     if n_in_pool != n_expected:
         yield f"{name}: the pool has {n_in_pool} positions, its token list says {n_expected}"
-    if slot.phase not in _BETWEEN_PASSES:
-        yield f"{name} is between two passes"
+    if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _COPYING):
+        yield f"{name} is between two passes, copy in flight: {slot.copy is not None}"
     if (slot.job is None) != slot.is_idle:
         yield f"{name}: job {slot.job is not None}"
-    if (is_parked and not slot.needs_refill) != (slot.transfer.state_bytes > 0):
+    if has_state != (slot.transfer.state_bytes > 0):
         yield f"{name} holds {slot.transfer.state_bytes} bytes of state"
     if len(slot.tokens) > slot.n_ctx:
         yield f"{name} has {len(slot.tokens)} tokens, its context is {slot.n_ctx}"

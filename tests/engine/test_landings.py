@@ -125,8 +125,9 @@ def test_the_log_tells_reason_cells_bytes_issue_and_copy_time(
     with caplog.at_level(logging.INFO):
         carry_out(state, PARK, WAIT)
     assert [record.getMessage() for record in caplog.records] == [
+        "slot 0: the first park has a buffer of 0.00 MiB, page-locked",
         "slot 0: parked task 10 (no room for the next step): 3 cells, 0.00 MiB, issued in 0.50 ms, landed after "
-        "2.00 ms, 0.00 GB/s"
+        "2.00 ms, 0.00 GB/s",
     ]
 
 

@@ -150,6 +150,8 @@ class Applier:
             state.pool.release_cells(slot)
         self._join_line(slot, started_s)
         state.counters.tally.preemptions_total += 1
+        if state.counters.tally.preemptions_total == 1:
+            _log_buffer(slot)
         landings.land_if_done(state, slot)
         return True
 
@@ -194,3 +196,10 @@ class Applier:
 def _issued(state: EngineState, slot: Slot, reason: orders.Reason, started_s: float, n_bytes: int) -> CopyInFlight:
     frees_on_landing = slot.transfer.frees_on_landing
     return CopyInFlight(reason, len(slot.tokens), n_bytes, started_s, state.clock(), frees_on_landing)
+
+
+def _log_buffer(slot: Slot) -> None:
+    """What the banner said is offered; this is what the first park got."""
+    n_bytes, n_pinned = slot.transfer.buffer_bytes, slot.transfer.pinned_bytes
+    kind = "page-locked" if n_pinned == n_bytes else "pageable"
+    log.info("slot %d: the first park has a buffer of %.2f MiB, %s", slot.id, n_bytes / 1024**2, kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
@@ -10,7 +11,8 @@ from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import SyncTransfer
+from pyggml_server.engine.transfer import SyncTransfer, Transfer
+from pyggml_server.engine.transfer_choice import choose_transfers
 from pyggml_server.planner.policy import Policy, VictimPolicy
 
 if TYPE_CHECKING:
@@ -29,16 +31,21 @@ def build_state(runtime: Runtime, options: PreemptOptions) -> EngineState:
         rotate_s=options.rotate_s,
         n_preempt_every=options.every_n_tokens,
     )
-    if why_off is None:
-        log.info(
-            "preemption: on, synchronous copies to pageable memory, up to %d MiB, policy %s",
-            limit_bytes // MIB,
-            policy.victim.value,
-        )
-    else:
-        log.info("preemption: off, %s", why_off)
-    slots = [Slot(i, runtime.n_ctx_slot, SyncTransfer(runtime)) for i in range(runtime.n_slots)]
+    transfers = _transfers(runtime, options, limit_bytes, why_off)
+    slots = [Slot(i, runtime.n_ctx_slot, transfers(i)) for i in range(runtime.n_slots)]
     return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes)
+
+
+def _transfers(
+    runtime: Runtime, options: PreemptOptions, limit_bytes: int, why_off: str | None
+) -> Callable[[int], Transfer]:
+    """Makes each slot's transfer. Without preemption no asynchronous one: no fences after a decode for nobody."""
+    if why_off is not None:
+        log.info("preemption: off, %s", why_off)
+        return lambda _slot_id: SyncTransfer(runtime)
+    choice = choose_transfers(runtime, options.use_async)
+    log.info("preemption: on, %s, up to %d MiB, policy %s", choice.banner, limit_bytes // MIB, options.policy)
+    return choice.make
 
 
 def why_preemption_is_off(runtime: Runtime, ram_limit_bytes: int) -> str | None:

@@ -136,6 +136,10 @@ class Runtime:
             return status[0], []
         return 0, [_sample(out[i]) for i in range(len(rows))]
 
+    def new_transfer(self) -> pyggml.Transfer:
+        """A transfer of this context's sequences, to be closed before the runtime. Raises UnsupportedError."""
+        return pyggml.Transfer(self.context)
+
     def close(self) -> None:
         """Free context and model, unless a request in the web side still formats with them. Idempotent."""
         self.context.close()

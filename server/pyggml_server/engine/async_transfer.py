@@ -1,0 +1,131 @@
+"""The asynchronous way out of the pool and back: issued here, landed by `landings`. Engine thread.
+
+Never blocks but where its docstrings say so. Page-locked memory only: what a buffer turns out to be is known when it
+has been allocated, and the copy of a pageable one would block the thread that issues it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.native.border import PyggmlError
+
+
+class PageableBufferError(TransferRefusedError):
+    """A buffer of the size that was needed is not page-locked. It was given back; nothing was copied."""
+
+
+class StateSizes(Protocol):
+    """A context, as far as it is asked how large a state is."""
+
+    def state_size(self, seq_id: int) -> int:
+        """Bytes that the sequence's state needs now."""
+
+
+class NativeTransfer(Protocol):
+    """The bindings' `Transfer`, as far as the engine uses it."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Size of the buffer."""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether there is a buffer and it is page-locked."""
+
+    @property
+    def n_state_bytes(self) -> int:
+        """Size of the state in the buffer."""
+
+    def reserve(self, n_bytes: int) -> None:
+        """Make the buffer at least so large."""
+
+    def release_buffer(self) -> None:
+        """Wait, then give back buffer and state."""
+
+    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+        """Issue the copy out."""
+
+    def restore(self, seq_id: int) -> int:
+        """Issue the copy in."""
+
+    def done(self) -> bool:
+        """Whether the last issued copy has ended."""
+
+    def wait(self) -> None:
+        """Block until it has."""
+
+    def cancel(self) -> None:
+        """Wait, then forget the state."""
+
+    def close(self) -> None:
+        """Wait, then free everything."""
+
+
+class AsyncTransfer:
+    """One slot's copies through the bindings' Transfer. A restored slot keeps its buffer for its next park."""
+
+    frees_on_landing = True
+
+    def __init__(self, sizes: StateSizes, native: NativeTransfer) -> None:
+        self._sizes = sizes
+        self._native = native
+        self._is_restoring = False
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._native.buffer_bytes
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self._native.buffer_bytes if self._native.is_pinned else 0
+
+    @property
+    def state_bytes(self) -> int:
+        return self._native.n_state_bytes
+
+    def save(self, seq_id: int) -> None:
+        """Issue the copy out. Blocks to page-lock a buffer where the one it has is too small."""
+        try:
+            n_bytes = self._sizes.state_size(seq_id)
+            self._native.reserve(n_bytes)
+            if not self._native.is_pinned:
+                self._native.release_buffer()
+                raise PageableBufferError(f"a buffer of {n_bytes} bytes is not page-locked")
+            self._native.save(seq_id, n_bytes)
+        except (MemoryError, PyggmlError) as error:
+            raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
+
+    def restore(self, seq_id: int) -> None:
+        """Allocate cells and issue the copy in."""
+        try:
+            self._native.restore(seq_id)
+        except PyggmlError as error:
+            raise TransferRefusedError(f"sequence {seq_id} could not be restored: {error}") from error
+        self._is_restoring = True
+
+    def is_done(self) -> bool:
+        is_done = self._native.done()
+        if is_done:
+            self._end_restore()
+        return is_done
+
+    def wait(self) -> None:
+        self._native.wait()
+        self._end_restore()
+
+    def drop(self) -> None:
+        """Blocks until the copy has ended."""
+        self._is_restoring = False
+        self._native.release_buffer()
+
+    def close(self) -> None:
+        """Blocks until the copy has ended."""
+        self._native.close()
+
+    def _end_restore(self) -> None:
+        """The state is in the pool again: what the buffer holds of it is of no more use."""
+        if self._is_restoring:
+            self._is_restoring = False
+            self._native.cancel()

@@ -1,0 +1,65 @@
+"""Which kind of transfer the slots of this model load get, and why: in the words of the banner. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.host_memory import MIB
+from pyggml_server.engine.pageable_fallback import FallbackTransfer
+from pyggml_server.engine.transfer import SyncTransfer, Transfer
+from pyggml_server.native.border import PyggmlError
+
+if TYPE_CHECKING:
+    from pyggml_server.native.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+PROBE_BYTES = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class TransferChoice:
+    """`make` gives the transfer of a slot, `banner` says how states will be copied."""
+
+    make: Callable[[int], Transfer]
+    banner: str
+
+
+def choose_transfers(runtime: Runtime, use_async: bool) -> TransferChoice:
+    """Asynchronous transfers if the user wants them and the device can; says once where it cannot."""
+    if not use_async:
+        return _synchronous(runtime, "--no-preempt-async")
+    try:
+        why_not = _why_not_asynchronous(runtime)
+    except (PyggmlError, MemoryError) as error:
+        why_not = str(error)
+    if why_not is not None:
+        return _synchronous(runtime, why_not)
+    return TransferChoice(partial(_with_fallback, runtime), "asynchronous copies, page-locked memory offered")
+
+
+def _why_not_asynchronous(runtime: Runtime) -> str | None:
+    """Makes a transfer to see; what it cost is given back. A device may offer page-locked memory and not give it."""
+    probe = runtime.new_transfer()
+    try:
+        probe.reserve(PROBE_BYTES)
+        if not probe.is_pinned:
+            log.warning("asynchronous copies are off: page-locked memory was asked for, pageable memory came")
+            return "there is no page-locked memory"
+    finally:
+        probe.close()
+    return None
+
+
+def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
+    return TransferChoice(lambda _slot_id: SyncTransfer(runtime), f"synchronous copies to pageable memory ({why})")
+
+
+def _with_fallback(runtime: Runtime, slot_id: int) -> Transfer:
+    transfer = AsyncTransfer(runtime.context, runtime.new_transfer())
+    return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, runtime))

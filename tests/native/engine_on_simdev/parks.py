@@ -1,0 +1,90 @@
+"""What tests do to the parks of a running engine: hold them in flight, and compare rows before and after."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from pyggml_server.engine import landings
+from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+
+from pyggml import rows_by_position
+from tests.engine.harness import TIMEOUT_S
+from tests.native.simdev_library import SimdevLibrary
+
+
+class HeldParks:
+    """Holds the copy of the next park of each slot in `slot_ids` until `release`."""
+
+    def __init__(self, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slot_ids: set[int] = set()
+        self.n_held = 0
+        self._simdev = simdev
+        save = AsyncTransfer.save
+
+        def held_save(transfer: AsyncTransfer, seq_id: int) -> None:
+            is_held = seq_id in self.slot_ids
+            self.slot_ids.discard(seq_id)
+            simdev.set("hold", int(is_held))
+            try:
+                save(transfer, seq_id)
+            finally:
+                simdev.set("hold", 0)
+            self.n_held += is_held
+
+        monkeypatch.setattr(AsyncTransfer, "save", held_save)
+
+    def release(self) -> None:
+        self._simdev.release()
+
+
+class HeldRestores:
+    """No restore is seen to be done by asking, only by waiting; `wait_for_one` returns once one was issued."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._is_issued = threading.Event()
+        is_done, restore = AsyncTransfer.is_done, AsyncTransfer.restore
+
+        def noted_restore(transfer: AsyncTransfer, seq_id: int) -> None:
+            restore(transfer, seq_id)
+            self._is_issued.set()
+
+        monkeypatch.setattr(AsyncTransfer, "restore", noted_restore)
+        monkeypatch.setattr(AsyncTransfer, "is_done", lambda self: not self._is_restoring and is_done(self))
+
+    def wait_for_one(self) -> None:
+        assert self._is_issued.wait(TIMEOUT_S), "nothing was restored"
+
+
+class RowWatch:
+    """`n_compared` parks came back; `differing` are the slots whose rows were others then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n_compared = 0
+        self.differing: list[int] = []
+        self._before: dict[int, Any] = {}
+        land = landings._land
+        save = AsyncTransfer.save
+
+        def watched_save(transfer: AsyncTransfer, seq_id: int) -> None:
+            before = rows_by_position(transfer._sizes.save_state(seq_id))  # type: ignore[attr-defined]
+            save(transfer, seq_id)
+            self._before[seq_id] = before
+
+        def watched_land(state: EngineState, slot: Slot) -> None:
+            is_restore = slot.phase is SlotPhase.RESTORING
+            land(state, slot)
+            if is_restore and slot.id in self._before:
+                self._compare(slot.id, rows_by_position(state.runtime.context.save_state(slot.id)))
+
+        monkeypatch.setattr(AsyncTransfer, "save", watched_save)
+        monkeypatch.setattr(landings, "_land", watched_land)
+
+    def _compare(self, slot_id: int, after: Any) -> None:
+        self.n_compared += 1
+        if self._before.pop(slot_id) != after:
+            self.differing.append(slot_id)
