@@ -1,0 +1,100 @@
+"""How long the chats that go on wait while another is parked and restored: `scripts/bench stall`.
+
+Four chats run at once; each is parked after every N of its tokens, at another time than the others. Measured are the
+gaps between two tokens of a chat that is not away itself, as a client sees them, with asynchronous copies, with
+synchronous ones, in a control run with the same joins and leaves and no copies, without any parks, and with
+llama-server. Compare inside one run only: machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.bench.stall.svg_plot import gaps_svg
+from tests.bench.stall.variants import Load, run, variants
+
+ROOT = Path(__file__).parents[3]
+
+
+def main(words: list[str]) -> int:
+    options = parse(words)
+    load = Load(
+        options.model or default_model(), options.prompt, options.tokens, options.every, tuple(options.server_flags)
+    )
+    chosen = [v for v in variants(options.ours, options.stock) if v.name in options.only.split(",") or not options.only]
+    results: dict[str, Any] = {}
+    for variant in chosen:
+        print(f"running {variant.name}: {variant.what}", file=sys.stderr, flush=True)
+        results[variant.name] = run(variant, load)
+    print(table(results))
+    if options.plot:
+        title = f"gaps of the chats that go on, a park every {options.every} tokens"
+        Path(options.plot).write_text(gaps_svg(title, {name: result["gaps_s"] for name, result in results.items()}))
+    if options.json:
+        Path(options.json).write_text(json.dumps(document(words, load, results), indent=1) + "\n")
+    return 0
+
+
+def default_model() -> str:
+    """Its path; fetches it if it is not there."""
+    return subprocess.run([ROOT / "scripts/default-model"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench stall", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", help="the GGUF file (default: the default model, which is fetched)")
+    parser.add_argument("--prompt", type=int, default=200, help="tokens of each chat's prompt (default: 200)")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens that each chat generates (default: 512)")
+    parser.add_argument("--every", type=int, default=64, help="tokens between two parks of a chat (default: 64)")
+    parser.add_argument("--only", default="", help="names of runs, with commas; default: all")
+    parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")
+    parser.add_argument(
+        "--stock",
+        type=shlex.split,
+        default=[str(ROOT / "build/cmake/bin/llama-server")],
+        help='the llama-server to compare with, "" for none (default: that of the same tree)',
+    )
+    parser.add_argument("--json", help="write the results here")
+    parser.add_argument("--plot", help="write a picture here, as SVG")
+    parser.add_argument("server_flags", nargs="*", metavar="-- FLAGS", help="more flags for every server")
+    return parser.parse_args(words)
+
+
+def table(results: dict[str, Any]) -> str:
+    """A line for each run: all gaps, those beside a copy, parks and throughput."""
+    row = "{:<9} {:>6} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}"
+    lines = [
+        row.format("run", "parks", "tok/s", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "beside*", "issue ms", "GB/s")
+    ]
+    for name, result in results.items():
+        gaps, parks = result["gaps_ms"], result["parks"]
+        numbers = [gaps.get("p50"), gaps.get("p99"), gaps.get("p99.9"), gaps.get("worst")]
+        numbers += [result["gaps_beside_copies_ms"].get("p99"), parks.get("issue_ms_median"), parks.get("gb_s_median")]
+        shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
+        lines.append(row.format(name, result["n_parks"], f"{result['tokens_per_s']:.1f}", *shown))
+    return "\n".join([*lines, "* p99 of the gaps during which another chat was away for a part"])
+
+
+def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str, Any]:
+    """Everything but the single gaps, with what it ran on and the command."""
+    return {
+        "command": shlex.join(["scripts/bench", "stall", *words]),
+        "date": datetime.date.today().isoformat(),
+        "machine": platform.platform(),
+        "n_cells": load.n_cells,
+        "runs": {name: {k: v for k, v in result.items() if k != "gaps_s"} for name, result in results.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

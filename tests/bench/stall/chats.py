@@ -1,0 +1,93 @@
+"""Chats against a running server: each on a thread, each token with the time at which it arrived."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+
+from tests.bench.stall.gaps import Arrivals
+from tests.bench.stall.servers import Server
+
+SILENCE_TIMEOUT_S = 300.0
+
+
+def run_chats(server: Server, n_chats: int, n_prompt: int, n_tokens: int, n_apart: int) -> list[Arrivals]:
+    """Each chat starts when the one before it has `n_apart` tokens, so that forced parks do not fall together.
+
+    Raises RuntimeError if a chat does not come to its end.
+    """
+    chats = [_Chat(server, i, n_prompt, n_tokens) for i in range(n_chats)]
+    for chat in chats:
+        chat.start()
+        chat.wait_for_tokens(n_apart)
+    for chat in chats:
+        chat.join()
+    for chat in chats:
+        if chat.error is not None:
+            raise RuntimeError(f"chat {chat.number} did not end well: {chat.error}")
+    return [chat.arrivals for chat in chats]
+
+
+class _Chat(threading.Thread):
+    def __init__(self, server: Server, number: int, n_prompt: int, n_tokens: int) -> None:
+        super().__init__(name=f"chat {number}", daemon=True)
+        self.number = number
+        self.arrivals = Arrivals()
+        self.error: str | None = None
+        self._server = server
+        self._n_prompt = n_prompt
+        self._n_tokens = n_tokens
+        self._changed = threading.Condition()
+        self._has_ended = False
+
+    def wait_for_tokens(self, n_tokens: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or len(self.arrivals.tokens_s) >= n_tokens)
+
+    def run(self) -> None:
+        try:
+            self._follow()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.error = str(error) or type(error).__name__
+        if self.error is None and len(self.arrivals.tokens_s) < self._n_tokens:
+            self.error = f"it has {len(self.arrivals.tokens_s)} of {self._n_tokens} tokens"
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+    def _follow(self) -> None:
+        body = {
+            "prompt": [1000 + 7 * self.number + i % 5 for i in range(self._n_prompt)],
+            "n_predict": self._n_tokens,
+            "ignore_eos": True,
+            "cache_prompt": False,
+            "stream": True,
+            "return_tokens": True,
+        }
+        connection = http.client.HTTPConnection(self._server.host, self._server.port, timeout=SILENCE_TIMEOUT_S)
+        connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            self.error = response.read().decode()
+            return
+        for line in response:
+            self._take(line, time.monotonic())
+        connection.close()
+
+    def _take(self, line: bytes, now_s: float) -> None:
+        if line.startswith(b": preempted"):
+            self.arrivals.preempted_s.append(now_s)
+        elif line.startswith(b": resumed"):
+            self.arrivals.resumed_s.append(now_s)
+        elif line.startswith(b"error: "):
+            self.error = line.decode()
+        elif line.startswith(b"data: "):
+            event = json.loads(line[6:])
+            if "error" in event:
+                self.error = str(event["error"])
+            if not event.get("stop", False):
+                with self._changed:
+                    self.arrivals.tokens_s += [now_s] * len(event.get("tokens", ()))
+                    self._changed.notify_all()

@@ -1,0 +1,75 @@
+"""pyggml-server whose parks copy nothing: chats leave the batch and come back as they do with copies.
+
+The control of the measurement: what joins and leaves cost by themselves. A parked chat keeps its cells, so the pool
+must have room for everybody. PYGGML_BENCH_COPY_POLLS says how many polls a copy that is none takes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from unittest.mock import patch
+
+from pyggml_server.app import main
+from pyggml_server.engine import startup
+from pyggml_server.engine.pool import Pool
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.transfer_choice import TransferChoice
+from pyggml_server.native.runtime import Runtime
+
+_N_POLLS = int(os.environ.get("PYGGML_BENCH_COPY_POLLS", "1"))
+
+
+class NoCopy:
+    """A transfer that is done after so many polls and has moved nothing."""
+
+    frees_on_landing = True
+    buffer_bytes = 0
+    pinned_bytes = 0
+
+    def __init__(self) -> None:
+        self.state_bytes = 0
+        self._n_polls_left = 0
+
+    def save(self, seq_id: int) -> None:
+        self.state_bytes = 1 + seq_id  # anything but "no state"
+        self._n_polls_left = _N_POLLS
+
+    def restore(self, seq_id: int) -> None:
+        self.state_bytes = 0 * seq_id
+        self._n_polls_left = _N_POLLS
+
+    def is_done(self) -> bool:
+        self._n_polls_left -= 1
+        return self._n_polls_left < 0
+
+    def wait(self) -> None:
+        self._n_polls_left = 0
+
+    def drop(self) -> None:
+        self.state_bytes = 0
+
+    def close(self) -> None:
+        self.drop()
+
+
+def choose_no_copies(_runtime: Runtime, _use_async: bool) -> TransferChoice:
+    return TransferChoice(lambda _slot_id: NoCopy(), "no copies at all: a control measurement")
+
+
+def keep_parked_cells(release_cells: Callable[[Pool, Slot], None]) -> Callable[[Pool, Slot], None]:
+    """`Pool.release_cells`, but that of a slot on its way out or in does nothing."""
+
+    def release(pool: Pool, slot: Slot) -> None:
+        if slot.phase not in (SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.RESTORING):
+            release_cells(pool, slot)
+
+    return release
+
+
+if __name__ == "__main__":
+    keeping = patch.object(Pool, "release_cells", keep_parked_cells(Pool.release_cells))
+    with keeping, patch.object(startup, "choose_transfers", choose_no_copies):
+        sys.exit(main())

@@ -1,0 +1,79 @@
+"""`scripts/bench stall`: what counts as a gap, what it reads in a log, and a small run from end to end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from pyggml_server.engine.apply import Applier
+from pyggml_server.planner.plan import Park, Plan, Reason
+
+from tests.bench.stall.gaps import Arrivals, Gap, shared_window, summary_ms, survivors_gaps, tokens_per_s
+from tests.bench.stall.svg_plot import gaps_svg
+from tests.bench.stall.variants import _copies
+from tests.engine.fakes import FakeTransfer, generating_state
+
+ROOT = Path(__file__).parents[2]
+PARKED = Arrivals(tokens_s=[0.0, 1.0, 5.0, 6.0], preempted_s=[2.0], resumed_s=[4.0])
+RUNS_ON = Arrivals(tokens_s=[0.0, 1.0, 3.0, 6.0])
+
+
+def test_a_chat_that_is_away_has_no_gap_and_makes_those_of_the_others_count_as_beside_a_copy() -> None:
+    assert survivors_gaps([PARKED, RUNS_ON]) == [
+        Gap(1.0, False),  # before the park
+        Gap(1.0, False),  # after the restore
+        Gap(1.0, False),
+        Gap(2.0, True),
+        Gap(3.0, True),
+    ]
+
+
+def test_only_the_time_in_which_every_chat_runs_counts() -> None:
+    late = Arrivals(tokens_s=[2.0, 3.0, 4.0])
+    assert shared_window([RUNS_ON, late]) == (2.0, 4.0)
+    assert survivors_gaps([RUNS_ON, late]) == [Gap(1.0, False), Gap(1.0, False)]
+    assert tokens_per_s([RUNS_ON, late]) == 3 / 2
+
+
+def test_percentiles_are_those_of_the_sorted_gaps_in_milliseconds() -> None:
+    summary = summary_ms([i / 1000 for i in range(1000, 0, -1)])
+    assert summary == {"n": 1000, "p50": 501.0, "p90": 901.0, "p99": 991.0, "p99.9": 1000.0, "worst": 1000.0}
+    assert summary_ms([]) == {"n": 0}
+
+
+def test_the_servers_own_log_line_is_understood(caplog: pytest.LogCaptureFixture) -> None:
+    state = generating_state([FakeTransfer()])
+    times = iter([1.0, 1.0005, 1.002])
+    state.clock = lambda: next(times)
+    with caplog.at_level(logging.INFO):
+        Applier(state).carry_out(Plan((Park(0, Reason.FORCED),)))
+    copies = _copies("\n".join(record.getMessage() for record in caplog.records), "parked")
+    assert (copies["n"], copies["issue_ms_median"], copies["landed_ms_worst"]) == (1, 0.5, 2.0)
+
+
+def test_the_picture_is_svg_with_a_line_for_each_run_that_has_gaps() -> None:
+    picture = ElementTree.fromstring(gaps_svg("a <b> & c", {"async": [0.001, 0.002], "sync": [0.001, 0.2], "none": []}))
+    svg = "{http://www.w3.org/2000/svg}"
+    assert len(picture.findall(f"{svg}polyline")) == 2
+    assert {"async", "sync", "a <b> & c"} <= {text.text for text in picture.findall(f"{svg}text")}
+
+
+def test_a_small_run_writes_results_and_a_picture(smollm2_path: Path, tmp_path: Path) -> None:
+    numbers, picture = tmp_path / "stall.json", tmp_path / "stall.svg"
+    words = ["scripts/bench", "stall", "--model", str(smollm2_path), "--only", "control,sync", "--prompt", "8"]
+    words += ["--tokens", "24", "--every", "8", "--json", str(numbers), "--plot", str(picture)]
+    words += ["--", "-t", "1", "-fit", "off", "--no-warmup"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = json.loads(numbers.read_text())["runs"]
+    assert [(name, run["n_parks"] > 0, run["gaps_ms"]["n"] > 0) for name, run in runs.items()] == [
+        ("control", True, True),
+        ("sync", True, True),
+    ]
+    assert runs["sync"]["restores"]["n"] == runs["sync"]["n_parks"]
+    assert "synchronous copies to pageable memory (--no-preempt-async)" in runs["sync"]["banner"]
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
