@@ -129,6 +129,12 @@ class FakePool:
     def n_cells_used(self) -> int:
         return 0
 
+    def note_refusal(self, n_tokens: int) -> None:
+        self.log.append(f"no room for {n_tokens}")
+
+    def forget_refusal(self) -> None:
+        pass
+
 
 def held(state: EngineState, slot_id: int) -> FakeTransfer:
     """The slot's transfer, as the fake that it is."""

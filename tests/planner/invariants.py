@@ -28,7 +28,7 @@ def check_empty_when_nothing_is_short(view: View, policy: Policy, plan: Plan) ->
     steps = sum(slot.n_step_cells for slot in view.slots if slot.phase is not SlotPhase.IDLE)
     ahead = policy.n_lookahead_steps * sum(slot.n_decode_step_cells for slot in view.slots)
     nothing_short = (
-        view.n_cells_used + steps + ahead <= view.n_cells
+        view.n_cells_used + steps + ahead <= view.n_cells_usable
         and not any(slot.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING) for slot in view.slots)
         and not any(slot.n_alone_cells > view.n_cells for slot in view.slots)
         and (view.ram_limit_bytes is None or view.ram_held_bytes <= view.ram_limit_bytes)
@@ -75,9 +75,11 @@ def n_short_of_head(view: View, head: SlotView, policy: Policy, n_more_cells: in
         for slot in view.slots
         if slot.phase in (SlotPhase.GENERATING, SlotPhase.DONE_PROMPT, SlotPhase.PROCESSING_PROMPT, SlotPhase.RESTORING)
     ]
+    unit = [slot for slot in view.waiting() if slot is head or (head.group_id and slot.group_id == head.group_id)]
+    n_head_cells = view.group(head.group_id).n_cells if head.group_id else head.n_cells
     alone = not running and not n_more_cells
-    chunks = sum(slot.n_step_cells for slot in [*running, head] if slot.n_prompt_left)
-    reserve = sum(slot.n_step_cells for slot in [*running, head] if not slot.n_prompt_left)
+    chunks = sum(slot.n_step_cells for slot in [*running, *unit] if slot.n_prompt_left)
+    reserve = sum(slot.n_step_cells for slot in [*running, *unit] if not slot.n_prompt_left)
     reserve += min(chunks, view.n_batch_tokens)
-    ahead = 0 if alone else policy.n_lookahead_steps * sum(s.n_decode_step_cells for s in [*running, head])
-    return view.n_cells_used + n_more_cells + head.n_cells + reserve + ahead - view.n_cells
+    ahead = 0 if alone else policy.n_lookahead_steps * sum(s.n_decode_step_cells for s in [*running, *unit])
+    return view.n_cells_used + n_more_cells + n_head_cells + reserve + ahead - view.n_cells

@@ -20,6 +20,7 @@ from tests.planner.invariants import (
     n_short_of_head,
     require,
 )
+from tests.planner.model_family import share_prompt, waiting_children
 from tests.planner.model_pool import ModelPool, Setup
 from tests.planner.model_slot import ModelSlot, Request
 
@@ -34,23 +35,30 @@ class ModelEngine(ModelPool):
         self.policy = policy
         self.decide = decider
         self.requests: list[Request] = []
-        self.queue: deque[Request] = deque()
+        self.queue: deque[list[Request]] = deque()  # families; most are one request
         self.n_passes = 0
         self.n_idle_passes = 0
 
     # --- from outside
 
-    def submit(self, n_prompt: int, n_generate: int, n_draft: int = 0) -> Request:
-        request = Request(len(self.requests) + 1, n_prompt, n_generate, self.now_s, n_draft)
-        self.requests.append(request)
-        self.queue.append(request)
-        return request
+    def submit(self, n_prompt: int, n_generate: int, n_draft: int = 0, n: int = 1) -> Request:
+        """One request; with `n` above 1 a parent, which is returned, and its children, which get its prompt."""
+        first = len(self.requests) + 1
+        n = min(n, len(self.slots))
+        family = [
+            Request(first + i, n_prompt, n_generate, self.now_s, n_draft, first if n > 1 else 0) for i in range(n)
+        ]
+        self.requests += family
+        self.queue.append(family)
+        return family[0]
 
     def cancel(self, request: Request) -> None:
         """Wait for the slot's copy, then drop it (rule 12)."""
-        if request in self.queue:
-            self.queue.remove(request)
+        for family in [family for family in self.queue if request in family]:
+            family.remove(request)
             self._end(request, "cancelled")
+            if not family:
+                self.queue.remove(family)
         for slot in self.slots:
             if slot.request is request:
                 self._land(slot)
@@ -83,7 +91,7 @@ class ModelEngine(ModelPool):
         has_progress = self._decode(plan) or has_progress
         has_copies = any(slot.n_passes_to_landing is not None for slot in self.slots)
         self.n_idle_passes = 0 if has_progress or has_copies or self.is_done else self.n_idle_passes + 1
-        require(self.n_idle_passes <= 2, "liveness", f"nothing moved in {self.n_idle_passes} passes: {self.slots}")
+        require(self.n_idle_passes <= 4, "liveness", f"nothing moved in {self.n_idle_passes} passes: {self.slots}")
 
     def _plan(self) -> tuple[Plan, bool]:
         """Decide and apply until the batch may be built. Also whether anybody failed, which counts as progress."""
@@ -126,9 +134,23 @@ class ModelEngine(ModelPool):
                 steps.append((slot, n_step))
         n_taken = self.n_used + sum(n for _, n in steps)
         require(n_taken <= self.setup.n_cells, "cells are never overcommitted", f"{n_taken} of {self.setup.n_cells}")
+        n_advanced = 0
         for slot, n_step in steps:
-            self._advance(slot, n_step)
-        return bool(steps)
+            n_fitting = self._n_fitting(slot, n_step)
+            if n_fitting:
+                self._advance(slot, n_fitting)
+                n_advanced += 1
+            if n_fitting < n_step:
+                break  # given up here, as the engine does
+        return n_advanced > 0
+
+    def _n_fitting(self, slot: ModelSlot, n_step: int) -> int:
+        """The pool may have fewer cells than it says: here that is found out."""
+        n_free = max(0, self.setup.n_cells - self.setup.n_cells_missing - self.n_used)
+        if n_free >= n_step:
+            return n_step
+        self.n_cells_found = self.n_used + n_free
+        return n_free if slot.n_prompt_left else min(n_free, 1)
 
     def _begin(self, slot: ModelSlot) -> None:
         """A started prompt gets its first cells: nobody parked before may be kept out by it."""
@@ -171,6 +193,7 @@ class ModelEngine(ModelPool):
             if request.n_generated:
                 return
             request.first_token_s = self.now_s
+            self._give_children_their_prompt(slot)
             n_new = 1
         else:
             slot.has_run_since_restore = True
@@ -181,14 +204,24 @@ class ModelEngine(ModelPool):
         if request.n_generated >= request.n_generate:
             self._release(slot, "finished", keeps_cells=self.setup.keeps_prompts)
 
+    def _give_children_their_prompt(self, parent: ModelSlot) -> None:
+        children = waiting_children(self.slots, parent)
+        share_prompt(parent, children, self.now_s)
+        for child in children:
+            if child.request and child.request.n_generate == 1:
+                self._release(child, "finished", keeps_cells=False)
+
     # --- ends and beginnings
 
     def _assign(self) -> None:
+        """First come first served; a family waits until all of it has a slot."""
         free = sorted((s for s in self.slots if s.phase is SlotPhase.IDLE), key=lambda s: s.last_used_s)
-        for slot in free:
-            if not self.queue:
-                return
-            request = self.queue.popleft()
-            slot.request, slot.phase, slot.started_at_s = request, SlotPhase.STARTED, self.now_s
-            slot.n_kept = min(int(slot.n_cells * self.setup.kept_share), request.n_prompt - 1)
-            slot.n_tokens_since_park = 0
+        while self.queue and len(self.queue[0]) <= len(free):
+            for i, request in enumerate(self.queue.popleft()):
+                slot = free.pop(0)
+                slot.request, slot.started_at_s, slot.n_tokens_since_park = request, self.now_s, 0
+                if i:
+                    slot.phase, slot.n_cells = SlotPhase.WAIT_OTHER, 0
+                else:
+                    slot.phase = SlotPhase.STARTED
+                    slot.n_kept = min(int(slot.n_cells * self.setup.kept_share), request.n_prompt - 1)

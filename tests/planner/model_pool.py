@@ -30,6 +30,7 @@ from pyggml_server.planner.plan import (
 from pyggml_server.planner.view import SlotPhase
 
 from tests.planner.invariants import check_not_the_last_resident, require
+from tests.planner.model_family import group_views, leave_family, n_used_cells, waiting_children
 from tests.planner.model_slot import ModelSlot, Request
 
 
@@ -53,6 +54,7 @@ class Setup:
     keeps_prompts: bool = True  # an idle slot keeps its cells as a cached prompt
     kept_share: float = 0.5  # of an idle slot's cells that a new request reuses
     pass_s: float = 1.0
+    n_cells_missing: int = 0  # so many fewer cells than it says the pool has
 
 
 class ModelPool:
@@ -64,13 +66,14 @@ class ModelPool:
         self.refusals: set[int] = set()  # slots whose next park is refused
         self.pageable: set[int] = set()  # slots that copy synchronously from their next park on
         self.refused: frozenset[int] = frozenset()  # those that were refused in this pass
+        self.n_cells_found: int | None = None
         self.now_s = 0.0
         self.counts: dict[str, int] = {}
         self.longest_wait_s = 0.0
 
     @property
     def n_used(self) -> int:
-        return sum(slot.n_owned for slot in self.slots)
+        return n_used_cells(self.slots)
 
     @property
     def ram_held(self) -> int:
@@ -93,6 +96,8 @@ class ModelPool:
             ram_limit_bytes=self.setup.ram_limit,
             ram_held_bytes=self.ram_held,
             refused_parks=self.refused,
+            groups=group_views(self.slots),
+            n_cells_found=self.n_cells_found,
         )
 
     def apply(self, plan: Plan) -> int | None:
@@ -173,16 +178,25 @@ class ModelPool:
         )
         check_not_the_last_resident(action, self.observe().residents())
         n_held = sum(other.buffer_bytes for other in self.slots if other.holds_state)
-        has_room = self.setup.ram_limit is None or n_held + slot.n_cells <= self.setup.ram_limit
-        is_needed = not has_room or slot.slot_id in self.refused
+        has_room = self.setup.ram_limit is None or n_held + self._n_unit_bytes(slot) <= self.setup.ram_limit
+        is_needed = not has_room or any(s.slot_id in self.refused for s in self._unit(slot))
         require(is_needed, "only what host memory cannot hold is computed again", repr(action))
         if slot.phase is SlotPhase.PROCESSING_PROMPT:
             slot.n_cells += slot.n_prompt_left - 1  # the last token of a prompt is decoded for its logits
         slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTED
         self._join_line(slot)
+        leave_family(self.slots, slot)
         slot.is_in_pool, slot.needs_refill, slot.has_pending_shift = False, True, False
         if slot.request:
             slot.request.n_recomputes += 1
+
+    def _n_unit_bytes(self, slot: ModelSlot) -> int:
+        return sum(member.n_cells for member in self._unit(slot))
+
+    def _unit(self, slot: ModelSlot) -> list[ModelSlot]:
+        """The slot, and those that have to leave with it."""
+        family = slot.request.family if slot.request else 0
+        return [s for s in self.slots if s is slot or (family and s.request and s.request.family == family)]
 
     def _join_line(self, slot: ModelSlot) -> None:
         slot.parked_at_s, slot.park_order = self.now_s, 1 + max(other.park_order for other in self.slots)
@@ -231,9 +245,14 @@ class ModelPool:
 
     def _release(self, slot: ModelSlot, ending: str, *, keeps_cells: bool) -> None:
         require(slot.n_passes_to_landing is None, "nothing is done to a slot under a running copy", repr(slot))
+        for child in waiting_children(self.slots, slot):
+            self._release(child, ending, keeps_cells=False)
+        keeps_cells = keeps_cells and not slot.n_shared  # the others' prompt is not its to keep
+        leave_family(self.slots, slot)
         if slot.request is not None:
             self._end(slot.request, ending)
         n_cells = slot.n_cells if keeps_cells and slot.is_in_pool else 0
+        self.n_cells_found = None
         cleared = ModelSlot(slot.slot_id, n_cells=n_cells, last_used_s=self.now_s, park_order=slot.park_order)
         self.slots[slot.slot_id] = cleared
 

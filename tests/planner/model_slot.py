@@ -16,6 +16,7 @@ class Request:
     n_generate: int
     arrived_s: float = 0.0
     n_draft: int = 0
+    family: int = 0  # number of its parent, which is also the parent's own; 0 without children
     n_generated: int = 0
     endings: list[str] = field(default_factory=list)
     n_parks: int = 0
@@ -39,6 +40,7 @@ class ModelSlot:
     former: SlotPhase = SlotPhase.IDLE
     n_cells: int = 0  # in the pool, or parked
     n_kept: int = 0
+    n_shared: int = 0  # of its cells, those that its family uses too
     is_in_pool: bool = True
     n_passes_to_landing: int | None = None
     buffer_bytes: int = 0
@@ -60,7 +62,7 @@ class ModelSlot:
     def n_prompt_left(self) -> int:
         if self.n_refill:
             return self.n_refill - self.n_cells
-        if self.request is None or self.request.n_generated:
+        if self.request is None or self.request.n_generated or self.phase is SlotPhase.WAIT_OTHER:
             return 0
         n_base = self.n_kept if self.phase is SlotPhase.STARTED else self.n_cells
         return self.request.n_prompt - n_base
@@ -72,10 +74,10 @@ class ModelSlot:
 
     @property
     def n_owned(self) -> int:
-        return self.n_cells if self.is_in_pool else 0
+        return self.n_cells - self.n_shared if self.is_in_pool else 0
 
     def next_step(self, n_batch: int) -> int:
-        if self.request is None:
+        if self.request is None or self.phase is SlotPhase.WAIT_OTHER:
             return 0
         if self.n_prompt_left:
             return min(n_batch, self.n_prompt_left)
@@ -106,6 +108,7 @@ class ModelSlot:
             frees_on_landing=frees_on_landing,
             state_bytes=self.n_cells,
             buffer_bytes=self.buffer_bytes,
+            group_id=request.family if request and self.n_shared else None,
             needs_refill=self.needs_refill,
             is_park_refusal_known=self.is_park_refusal_known,
             is_rotation_refusal_known=self.is_rotation_refusal_known,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyggml_server.planner import Plan, Policy, SlotPhase, View, decide
@@ -18,6 +20,7 @@ from pyggml_server.planner.plan import (
     Recompute,
     Refill,
     Restore,
+    TrimStarted,
     WaitForPark,
 )
 
@@ -275,8 +278,24 @@ def test_a_plan_that_depends_on_sizes_without_parking_is_caught() -> None:
         drops = [slot for slot in view.slots if slot.phase is SlotPhase.GENERATING and slot.state_bytes > 40]
         return Plan((HoldPrompt(drops[0].slot_id, Reason.OVER_BUDGET), *plan.actions)) if drops else plan
 
-    setup = Setup(n_cells=1000, n_batch=32)
+    setup = Setup(n_cells=1000, n_batch=32, ram_limit=1000)
     assert broken(counts_bytes, setup, Policy(n_preempt_every=1000)) == "sizes matter to parks only"
+
+
+def test_waiting_for_a_slot_that_does_not_leave_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.GENERATING)
+        return [WaitForPark(slot_id or 0, Reason.STEP_SHORT)] if plan.actions else []
+
+    assert broken(changed(change)) == "a wait names a park in flight"
+
+
+def test_cutting_a_slot_that_runs_is_caught() -> None:
+    def change(view: View, plan: Plan) -> list[Action]:
+        slot_id = first(view, SlotPhase.GENERATING)
+        return [*plan.actions, TrimStarted(slot_id or 0, Reason.STEP_SHORT, 0)] if plan.actions else []
+
+    assert broken(changed(change)) == "only started slots are trimmed"
 
 
 def test_touching_a_slot_under_a_running_copy_is_caught() -> None:
@@ -341,3 +360,23 @@ def test_a_request_that_ends_twice_is_caught() -> None:
     request.endings.append("failed")
     with pytest.raises(InvariantError, match="every request ends exactly once"):
         engine.run_out(1)
+
+
+def names_of_invariants() -> set[str]:
+    """The second argument of every `require` in the model and among the invariants."""
+    folder = Path(__file__).parent
+    trees = (ast.parse(path.read_text()) for path in (*folder.glob("model_*.py"), folder / "invariants.py"))
+    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {
+        ast.literal_eval(call.args[1])
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "require"
+    }
+
+
+def test_every_invariant_has_a_fault_that_it_catches() -> None:
+    """The list of plants is this file: each name stands in it as a test expects it."""
+    strings = {node.value for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.Constant)}
+    unplanted = {name for name in names_of_invariants() if not any(name in str(string) for string in strings)}
+    assert len(names_of_invariants()) >= 20
+    assert unplanted == set()

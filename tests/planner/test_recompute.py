@@ -102,6 +102,13 @@ def test_a_dropped_chat_that_fills_the_pool_comes_back_alone() -> None:
     assert orders(decide(view_of(dropped(0, 1000)), POLICY)) == [("FailContext", 0)]
 
 
+def test_a_long_refill_leaves_no_room_for_a_prompt_of_the_same_pass() -> None:
+    """It would have no room for its draft; that must not make its chunk look like one token."""
+    slots = (dropped(0, 997, n_step_cells=5), started(1, n_left=300))
+    plan = decide(view_of(*slots, n_batch_tokens=2000), POLICY)
+    assert orders(plan) == [("Refill", 0), ("HoldPrompt", 1)]
+
+
 def test_a_buffer_kept_by_a_dropped_chat_is_given_back_for_a_park() -> None:
     slots = (generating(0, 500), generating(1, 500), dropped(2, 300, buffer_bytes=400))
     plan = decide(view_of(*slots, ram_limit_bytes=600), POLICY)

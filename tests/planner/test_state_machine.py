@@ -28,6 +28,7 @@ setups = st.builds(
     keeps_buffers=st.booleans(),
     keeps_prompts=st.booleans(),
     kept_share=st.sampled_from([0.0, 0.5, 1.0]),
+    n_cells_missing=st.sampled_from([0, 0, 0, 1, 7]),
 )
 policies = st.builds(
     Policy,
@@ -51,11 +52,12 @@ class RandomTraces(RuleBasedStateMachine):
         n_prompt=st.integers(1, 60),
         n_generate=st.integers(1, 60),
         n_draft=st.sampled_from([0, 0, 4]),
-        n=st.integers(1, 4),
+        n_requests=st.integers(1, 4),
+        n=st.sampled_from([1, 1, 2, 3]),
     )
-    def requests_come(self, n_prompt: int, n_generate: int, n_draft: int, n: int) -> None:
-        for _ in range(n):
-            self.engine.submit(n_prompt, n_generate, n_draft)
+    def requests_come(self, n_prompt: int, n_generate: int, n_draft: int, n_requests: int, n: int) -> None:
+        for _ in range(n_requests):
+            self.engine.submit(n_prompt, n_generate, n_draft, n)
         self.engine.step()
 
     @rule(n_passes=st.integers(1, 20))

@@ -68,6 +68,13 @@ def fail_all(state: EngineState, message: str) -> None:
         fail_and_clear(state, slot, message)
 
 
+def fail_residents(state: EngineState, message: str) -> None:
+    """End every job whose cells are in the pool with an error. Those that are parked, or on their way, go on."""
+    for slot in list(state.busy()):
+        if not slot.state.is_preempted:
+            fail_and_clear(state, slot, message)
+
+
 def cancel(state: EngineState, slot: Slot) -> None:
     """Nobody waits for this job any more."""
     job = slot.active_job
@@ -102,6 +109,7 @@ def _release(state: EngineState, slot: Slot) -> None:
     slot.has_run_since_restore = True
     slot.needs_refill = slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
     slot.last_used_s = state.clock()
+    state.pool.forget_refusal()
     _count_prediction(state, job)
     job.task.close()
 

@@ -23,6 +23,7 @@ def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, 
         ram_limit_bytes=state.ram_limit_bytes,
         ram_held_bytes=state.ram_held_bytes(),
         refused_parks=refused_parks,
+        n_cells_found=state.pool.n_cells_found,
     )
 
 

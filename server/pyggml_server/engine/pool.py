@@ -24,10 +24,19 @@ class Pool:
         self._runtime = runtime
         self.checkpoints = SlotCheckpoints(runtime)
         self.n_cells = runtime.n_ctx
+        self.n_cells_found: int | None = None
 
     def n_cells_used(self) -> int:
         """Cells in use, each once however many sequences share it; 0 for a model without a KV cache."""
         return self._context.n_cells_used() if self._runtime.has_memory else 0
+
+    def note_refusal(self, n_tokens: int) -> None:
+        """A batch of so many tokens found no room: what runs has to do with less than it would have taken."""
+        self.n_cells_found = self.n_cells_used() + n_tokens - 1
+
+    def forget_refusal(self) -> None:
+        """Somebody ended: there may be room again."""
+        self.n_cells_found = None
 
     def state_bytes(self, slot: Slot) -> int:
         """Host memory that a park of the slot needs now."""

@@ -21,8 +21,7 @@ _ERRORS = {-1: "Invalid input batch.", 2: "Decoding was aborted."}
 
 def run_batch(state: EngineState, parts: list[Part]) -> None:
     """Decode all parts. Where the pool has no room after all: idle prompts go first, then a park that is under way is
-    waited for, then the batch gets narrower, and when even one token does not fit, requests end as `_end_for_room`
-    says."""
+    waited for, then the batch gets narrower, and when nothing narrower fits it is given up, see `_no_room_at_all`."""
     n_all = sum(len(part.tokens) for part in parts)
     n_done = 0
     n_width = state.runtime.n_batch
@@ -33,12 +32,12 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
             n_done += len(piece.arrays.token)
             n_width = state.runtime.n_batch
         elif status != STATUS_NO_ROOM:
-            endings.fail_all(state, _ERRORS.get(status, "Compute error."))
+            endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
             return
         elif not (_drop_idle_prompt(state) or landings.wait_for_room(state)):
             n_width = _narrower(piece, n_width)
             if n_width == 0:
-                _end_for_room(state, piece)
+                _no_room_at_all(state, piece)
                 return
             log.warning("no room in the KV cache for %d tokens, trying %d", len(piece.arrays.token), n_width)
 
@@ -124,10 +123,11 @@ def _drop_idle_prompt(state: EngineState) -> bool:
     return True
 
 
-def _end_for_room(state: EngineState, piece: Slice) -> None:
-    """One token does not fit. With the planner on, only the request that it belongs to ends; without it, all of them,
-    as in llama-server."""
-    if not state.policy.is_enabled:
+def _no_room_at_all(state: EngineState, piece: Slice) -> None:
+    """Nothing narrower fits. Without the planner all requests end, as in llama-server. With it none does yet: every
+    slot's tokens are those that are in its cells, and the planner of the next pass believes the pool. It parks, and
+    waits for the park, or lets the one go that cannot fit where nobody can be parked."""
+    if state.policy.is_enabled:
+        state.pool.note_refusal(len(piece.arrays.token))
+    else:
         endings.fail_all(state, endings.POOL_EXCEEDED)
-        return
-    endings.fail_for_room(state, piece.parts[0].slot)

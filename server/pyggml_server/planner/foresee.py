@@ -144,7 +144,7 @@ def _restoring(view: View, slot: SlotView) -> View:
     n_taken = slot.n_cells
     if slot.group_id is not None:  # the first one back brings what they share; the rest find it there
         group = view.group(slot.group_id)
-        n_taken = group.n_cells if group.n_cells_owned == 0 else 0
+        n_taken = group.n_cells - group.n_cells_owned
     back = replace(
         slot,
         phase=SlotPhase.RESTORING,

@@ -45,7 +45,7 @@ def landing_parks(view: View) -> list[SlotView]:
 
 def n_step_short(view: View, extra: Iterable[SlotView] = ()) -> int:
     """Cells missing for the next step of every resident, and of the `extra` slots."""
-    return view.n_cells_used + n_reserve_cells(view, [*view.residents(), *extra]) - view.n_cells
+    return view.n_cells_used + n_reserve_cells(view, [*view.residents(), *extra]) - view.n_cells_usable
 
 
 def n_lookahead_short(view: View, policy: Policy) -> int:
@@ -55,7 +55,7 @@ def n_lookahead_short(view: View, policy: Policy) -> int:
         return 0
     n_coming = sum(slot.n_cells_owned for slot in landing_parks(view))
     n_ahead = n_reserve_cells(view, runners(view)) + n_lookahead_cells(late, policy)
-    return view.n_cells_used - n_coming + n_ahead - view.n_cells
+    return view.n_cells_used - n_coming + n_ahead - view.n_cells_usable
 
 
 def n_restore_short(view: View, unit: Unit, policy: Policy) -> int:
@@ -67,4 +67,4 @@ def n_restore_short(view: View, unit: Unit, policy: Policy) -> int:
     after = [*running, *unit]
     n_next = sum(max(slot.n_step_cells, slot.n_prompt_left) for slot in after)
     n_ahead = n_lookahead_cells(after, policy) if running else 0
-    return view.n_cells_used + n_return_cells(view, unit) + n_next + n_ahead - view.n_cells
+    return view.n_cells_used + n_return_cells(view, unit) + n_next + n_ahead - view.n_cells_usable

@@ -55,7 +55,7 @@ def _admit_alone(sketch: PlanSketch, policy: Policy, unit: Unit, reason: Reason)
         return True
     sketch.extend(_returns(unit, reason))
     if n_short > 0:
-        sketch.extend(LimitDraft(slot.slot_id, reason, 0) for slot in unit)
+        sketch.extend(LimitDraft(slot.slot_id, reason, 0) for slot in unit if not slot.needs_refill)
     return True
 
 

@@ -47,9 +47,13 @@ def n_owned_cells(view: View, unit: Unit) -> int:
 
 
 def n_return_cells(view: View, unit: Unit) -> int:
-    """Cells that the parked unit takes to come back."""
+    """Cells that the parked unit takes to come back: of a group, those that no member holds who stayed."""
     first = unit[0]
-    return first.n_cells if first.group_id is None else view.group(first.group_id).n_cells
+    if first.group_id is None:
+        return first.n_cells
+    group = view.group(first.group_id)
+    stayed = any(slot.group_id == first.group_id for slot in view.residents())
+    return group.n_cells - group.n_cells_owned if stayed else group.n_cells
 
 
 def _units(view: View, phases: frozenset[SlotPhase]) -> Iterator[Unit]:

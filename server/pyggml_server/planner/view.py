@@ -133,6 +133,8 @@ class View:
     """The pool and its slots at one moment.
 
     n_cells          cells of the pool (the base cache where a window cache stands beside it).
+    n_cells_found    cells beyond which the pool refused a batch though by the count it had room; None if it did not. It
+                     is believed as long as anybody runs: what runs has to fit, what waits is not failed for it.
     n_cells_used     cells in use, each once: idle slots' prompts, STARTED leftovers, PREEMPTING until released, and
                      RESTORING included.
     n_batch_tokens   the most prompt tokens that one pass decodes, all slots together (media chunks come on top).
@@ -150,6 +152,14 @@ class View:
     ram_held_bytes: int = 0
     refused_parks: frozenset[int] = frozenset()
     groups: tuple[GroupView, ...] = ()
+    n_cells_found: int | None = None
+
+    @property
+    def n_cells_usable(self) -> int:
+        """Cells that may be in use at once: all of the pool, or as many as it was found to give to those who run."""
+        if self.n_cells_found is None or not any(self.residents()):
+            return self.n_cells
+        return min(self.n_cells, self.n_cells_found)
 
     def slot(self, slot_id: int) -> SlotView:
         """The slot of that id; KeyError when the view has none."""
