@@ -63,8 +63,8 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Check every engine after each of its passes; fail at the end if anything did not hold or a pass failed."""
+def broken_after_passes(patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Check every engine after each of its passes; the list gets what did not hold first."""
     broken: list[str] = []
     publish = Engine._publish
 
@@ -73,8 +73,14 @@ def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
             broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, reception))
         publish(engine, state, reception)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_publish", check_and_publish)
+    patch.setattr(Engine, "_publish", check_and_publish)
+    yield broken
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail at the end if anything did not hold after a pass, or a pass failed."""
+    with monkeypatch.context() as patch, broken_after_passes(patch) as broken:
         yield
     failed = [record.getMessage() for record in caplog.records if record.exc_info]
     assert not broken, broken

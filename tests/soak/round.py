@@ -1,0 +1,62 @@
+"""One round of the soak: an engine, its random load, and what must have held when it is through."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.engine.harness import EngineHarness
+from tests.engine.invariants import broken_after_passes
+from tests.engine.random_traffic import KINDS, drive, is_expected
+from tests.soak.faults import Refusals, choose_pageable
+
+#: Always said by a round that goes on; anything else that is logged with a traceback is a fault.
+_log = logging.getLogger("pyggml_server")
+
+
+def run_round(model: Path, seed: str) -> str:
+    """Raises AssertionError when something did not hold; else says in a line what happened."""
+    rng = random.Random(seed)
+    kind = rng.choice(KINDS)
+    device = choose_pageable(rng)
+    argv = ["-m", str(model), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99", *kind.argv]
+    with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed:
+        refusals = Refusals(patch, rng)
+        with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt) as harness:
+            everyone = drive(harness, rng, kind)
+            counters = harness.engine.snapshot().counters
+    assert not broken, broken
+    assert not failed, failed
+    endings = [request.last(i) for request in everyone for i in range(len(request.task_ids))]
+    unexpected = [ending for ending in endings if not is_expected(ending)]
+    assert not unexpected, unexpected
+    assert all(harness.n_endings[task_id] == 1 for request in everyone for task_id in request.task_ids)
+    assert counters.preempt_ram_bytes == 0, counters
+    return (
+        f"{kind.name!r} {device}: {len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "
+        f"{counters.recomputes_total} computed again, {counters.requests_failed_total} without room, "
+        f"{counters.requests_cancelled_total} cancelled"
+    )
+
+
+@contextmanager
+def _tracebacks() -> Iterator[list[str]]:
+    """What was logged with a traceback."""
+    said: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info:
+                said.append(record.getMessage())
+
+    handler = Keep()
+    _log.addHandler(handler)
+    try:
+        yield said
+    finally:
+        _log.removeHandler(handler)
