@@ -130,6 +130,20 @@ def test_four_chats_that_overflow_the_pool_all_finish(ours: ServerProcess) -> No
     assert comments.count("preempted") == comments.count("resumed") == ours.metric("preemptions_total") - n_parks >= 1
 
 
+def test_eight_chats_on_a_pool_for_three_end_as_in_llama_server_without_host_memory(
+    start_ours: StartServer, start_stock: StartServer
+) -> None:
+    """One request, so that both servers get the eight at once; each of them could fill the pool alone."""
+    body = {"prompt": [f"{prompt}, chapter {i}:" for prompt in PROMPTS for i in (1, 2)], "n_predict": 300}
+    answers = []
+    for start, flags in ((start_ours, ["--preempt-ram", "0"]), (start_stock, [])):
+        with start("-c", "320", "-np", "8", *flags) as server:
+            answer = server.post("/completion", {**body, "ignore_eos": True, "temperature": 0})
+            answers.append((answer.status_code, answer.json()))
+    assert answers[0] == answers[1]
+    assert answers[0][1]["error"]["message"] == "Context size has been exceeded."
+
+
 def test_without_preemption_the_same_chats_end_as_in_llama_server(
     start_ours: StartServer, stock: ServerProcess
 ) -> None:
