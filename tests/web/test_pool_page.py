@@ -217,6 +217,27 @@ def test_the_page_waits_for_the_model_and_says_when_the_server_is_gone(page: Poo
     page.until_text("status", "The server does not answer. Trying again.")
 
 
+def test_a_chat_is_parked_from_the_order_of_its_park_to_the_end_of_its_restore_or_its_own(open_page: PoolPage) -> None:
+    def event(kind: str, age_s: float, took_ms: float = 0, id_slot: int = 1) -> dict[str, object]:
+        return {"kind": kind, "age_s": age_s, "took_ms": took_ms, "id_slot": id_slot}
+
+    events = [
+        event("restore", 59),  # its park is forgotten
+        event("park", 50, took_ms=2000),
+        event("park", 45, id_slot=2),
+        event("restore", 40, took_ms=1000),
+        event("refusal", 35),
+        event("park", 30),
+        event("refusal", 29, id_slot=2),
+        event("end", 20),
+        event("park", 10),
+    ]
+    spans = [{"fromS": 52, "toS": 40}, {"fromS": 30, "toS": 20}]
+    find = "return parkedSpans(arguments[0], {id: 1, is_preempted: arguments[1]})"
+    assert open_page.script(find, events, True) == [*spans, {"fromS": 10, "toS": 0}]
+    assert open_page.script(find, events, False) == spans
+
+
 @pytest.mark.parametrize(
     ("weights", "squares"),
     [

@@ -23,7 +23,7 @@ function parkedSpans(events, slot) {
   let fromS = null;
   for (const event of events.filter((event) => event.id_slot === slot.id)) {
     if (event.kind === "park") {
-      fromS = event.age_s;
+      fromS = event.age_s + event.took_ms / 1000; // it is told when its copy has ended
     } else if (fromS !== null && event.kind !== "refusal") {
       spans.push({ fromS, toS: event.age_s });
       fromS = null;
