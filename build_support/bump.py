@@ -51,8 +51,10 @@ def apply_three_way(tree: Path, patches: list[Path], say: Say) -> None:
     for path in patches:
         done = git(tree, "am", "--quiet", "--3way", "--keep-cr", str(path))
         if done.returncode != 0:
+            files = git_output(tree, "diff", "--name-only", "--diff-filter=U").splitlines()
             git(tree, "am", "--abort")
-            why = "\n    ".join((done.stdout + done.stderr).strip().splitlines()[:8])
+            said = (done.stdout + done.stderr).strip().splitlines()[:8]
+            why = "\n    ".join([f"conflict in {file}" for file in files] or said)
             remedy = "rebase that commit by hand in the tree of the new version, then export"
             raise BuildError(f"patches/{path.name} does not apply there:\n    {why}", remedy)
         say(f"patch: {path.name}")
