@@ -11,7 +11,12 @@ VARIABLE = "PYGGML_LLAMA_DIR"
 
 # What our patches add and the bindings call, by header. A patch that adds an entry point adds it here.
 NEEDED = {
-    "include/llama.h": ("llama_memory_n_cells_used", "llama_memory_seq_n_cells", "llama_state_seq_copy_init"),
+    "include/llama.h": (
+        "llama_memory_n_cells_used",
+        "llama_memory_seq_n_cells",
+        "llama_state_seq_copy_init",
+        "llama_host_memory_pin",
+    ),
 }
 PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "tools/mtmd/mtmd.h")
 

@@ -14,8 +14,21 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu"
 TESTS = (
-    *("test-backend-event-query", "test-backend-buffer-2d", "test-io-batch", "test-io-gather", "test-llama-archs"),
-    *("test-io-host", "test-state-restore-fragmented", "test-memory-n-cells", "test-state-seq-copy"),
+    *(
+        "test-backend-event-query",
+        "test-backend-buffer-2d",
+        "test-backend-host-pin",
+        "test-io-batch",
+        "test-io-gather",
+        "test-llama-archs",
+    ),
+    *(
+        "test-io-host",
+        "test-host-memory",
+        "test-state-restore-fragmented",
+        "test-memory-n-cells",
+        "test-state-seq-copy",
+    ),
     *("test-save-load-state", "test-backend-ops"),
 )
 LAYOUT = '{"hash": "1", "save_median_ms": 2.0, "restore_median_ms": 3.0}'
@@ -78,7 +91,7 @@ def test_a_run_in_which_all_is_well_says_what_it_covered(machine: Machine) -> No
 
 
 def test_a_state_that_differs_fails_the_run_and_is_named(machine: Machine) -> None:
-    machine.pack_built(b"the tree", states='[[ $LD_LIBRARY_PATH == */merged:* && $1 == */gemma* ]] && echo a || echo b')
+    machine.pack_built(b"the tree", states="[[ $LD_LIBRARY_PATH == */merged:* && $1 == */gemma* ]] && echo a || echo b")
     done = machine.run()
     assert done.returncode == 1
     assert machine.result()["checks"]["states of gemma3-dense, merged against base"] == "differ"

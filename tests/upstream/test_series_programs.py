@@ -18,12 +18,13 @@ from tests.upstream.conftest import Compile
 WITHOUT_MODEL = (
     "test-backend-buffer-2d",
     "test-backend-event-query",
+    "test-backend-host-pin",
     "test-io-batch",
     "test-io-gather",
     "test-io-host",
 )
-# those take a folder of models, and each has a test of its own
-WITH_MODELS = ("test-memory-async-copy", "test-memory-n-cells", "test-state-seq-copy")
+# those take models, and each has a test of its own
+WITH_MODELS = ("test-host-memory", "test-memory-async-copy", "test-memory-n-cells", "test-state-seq-copy")
 
 
 def test_every_program_that_the_series_adds_is_run_here() -> None:
@@ -74,3 +75,18 @@ def test_asynchronous_copies_are_skipped_where_nothing_copies_asynchronously(
     done = run([compiled("test-state-seq-copy"), dummy_models / "llama-dense.gguf"])
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count(": NULL") == 2
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_host_memory_is_page_locked_in_place_and_lent_to_copies(
+    compiled: Compile, dummy_models: Path, native_tests: NativeTests, n_devices: int
+) -> None:
+    env = {"GGML_BACKEND_PATH": str(native_tests.simdev), "SIMDEV_DEVICES": str(n_devices), "OMP_THREAD_LIMIT": "1"}
+    for program, arguments in (
+        ("test-backend-host-pin", []),
+        ("test-host-memory", [dummy_models / "llama-dense.gguf"]),
+    ):
+        done = run([compiled(program), *arguments], env)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+        assert done.stdout.count(": OK") == (1 if not arguments else 1 + 2 * n_devices)
+        assert "SKIP" not in done.stdout

@@ -62,6 +62,8 @@ void move_rows(char * to, size_t to_stride, const char * from, size_t from_strid
 void transfer(Backend & backend, simdev_kind kind, const ggml_tensor * tensor, const void * host, const Rows & rows,
               std::function<void()> run) {
     GGML_ASSERT(device_of(tensor) == &backend.device && "the tensor is not in this device's memory");
+    GGML_ASSERT(!crosses_pinned_border(host, (rows.n_copies - 1) * rows.stride_data + rows.size) &&
+                "the copy crosses the border of a page-locked range");
     std::vector<MemoryRef> touches;
     bool                   is_pinned = false;
     touches.push_back(find_memory(static_cast<const char *>(tensor->data) + rows.offset));

@@ -17,6 +17,8 @@ enum class Knob {
     event_query,
     copy_2d,
     host_buffer,
+    pin,
+    pin_fails_above_bytes,
     pageable_above_bytes,
     pageable_blocks,
     late,

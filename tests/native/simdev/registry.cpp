@@ -7,6 +7,7 @@
 
 #include "device.h"
 #include "event.h"
+#include "host_pin.h"
 #include "knobs.h"
 #include "simdev.h"
 #include "stream.h"
@@ -37,20 +38,25 @@ void * get_proc_address(ggml_backend_reg_t, const char * name) {
         const char * name;
         void *       function;
     } rows[] = {
-        { "ggml_backend_set_n_threads", address(set_n_threads) },
-        { "simdev_set",                 address(simdev_set) },
-        { "simdev_get",                 address(simdev_get) },
-        { "simdev_n_pending",           address(simdev_n_pending) },
-        { "simdev_drain",               address(simdev_drain) },
-        { "simdev_n_held",              address(simdev_n_held) },
-        { "simdev_n_blocked",           address(simdev_n_blocked) },
-        { "simdev_release",             address(simdev_release) },
-        { "simdev_n_faults",            address(simdev_n_faults) },
-        { "simdev_trace_size",          address(simdev_trace_size) },
-        { "simdev_trace_get",           address(simdev_trace_get) },
-        { "simdev_trace_clear",         address(simdev_trace_clear) },
-        { "simdev_trace_dump",          address(simdev_trace_dump) },
+        { "ggml_backend_set_n_threads",     address(set_n_threads) },
+        { "ggml_backend_host_memory_pin",   address(pin_host_memory) },
+        { "ggml_backend_host_memory_unpin", address(unpin_host_memory) },
+        { "simdev_set",                     address(simdev_set) },
+        { "simdev_get",                     address(simdev_get) },
+        { "simdev_n_pending",               address(simdev_n_pending) },
+        { "simdev_drain",                   address(simdev_drain) },
+        { "simdev_n_held",                  address(simdev_n_held) },
+        { "simdev_n_blocked",               address(simdev_n_blocked) },
+        { "simdev_release",                 address(simdev_release) },
+        { "simdev_n_faults",                address(simdev_n_faults) },
+        { "simdev_trace_size",              address(simdev_trace_size) },
+        { "simdev_trace_get",               address(simdev_trace_get) },
+        { "simdev_trace_clear",             address(simdev_trace_clear) },
+        { "simdev_trace_dump",              address(simdev_trace_dump) },
     };
+    if (knob(Knob::pin) == 0 && strncmp(name, "ggml_backend_host_memory_", 25) == 0) {
+        return nullptr;
+    }
     for (const auto & row : rows) {
         if (strcmp(row.name, name) == 0) {
             return row.function;

@@ -24,6 +24,8 @@ enum simdev_kind {
     SIMDEV_KIND_RECORD, // an event is recorded on the stream
     SIMDEV_KIND_WAIT,   // the stream waits for an event
     SIMDEV_KIND_SYNC,   // the host waits for the stream
+    SIMDEV_KIND_PIN,    // the caller's memory is page-locked in place; host_pinned is 0 if that failed
+    SIMDEV_KIND_UNPIN,
 };
 
 struct simdev_trace_entry {
@@ -32,7 +34,7 @@ struct simdev_trace_entry {
     uint64_t stream;              // from 1, one per backend instance; 0: a synchronous call
     uint64_t device;              // from 0
     uint64_t kind;                // enum simdev_kind
-    uint64_t bytes;               // what the link carries: all rows together
+    uint64_t bytes;               // what the link carries: all rows together; of a pin, the size of the range
     uint64_t n_rows;              // 1 for a 1-D transfer
     uint64_t offset_bytes;        // into the tensor
     uint64_t stride_tensor_bytes; // of a 2-D transfer, else 0

@@ -32,7 +32,7 @@ simdev_trace_entry snapshot(const TraceEntry & entry) {
 
 const char * kind_name(uint64_t kind) {
     static const char * const names[] = {
-        "set", "get", "copy", "memset", "clear", "graph", "record", "wait", "sync",
+        "set", "get", "copy", "memset", "clear", "graph", "record", "wait", "sync", "pin", "unpin",
     };
     return names[kind];
 }
