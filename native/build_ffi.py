@@ -13,7 +13,16 @@ from cffi import FFI
 MODULE_NAME = "_pyggml"
 
 # In this order: a declaration may use types of the files before it only.
-CDEF_ORDER = ("error.h", "llama.h", "calls.h", "transfer.h", "version.h", "server.h", "server_cache.h")
+CDEF_ORDER = (
+    "error.h",
+    "llama.h",
+    "calls.h",
+    "host_memory.h",
+    "transfer.h",
+    "version.h",
+    "server.h",
+    "server_cache.h",
+)
 
 NATIVE = Path(__file__).resolve().parent
 

@@ -33,6 +33,8 @@ from pyggml.errors import (
 )
 from pyggml.model import Model
 from pyggml.params import CacheType, ContextParams, FlashAttention, Pooling
+from pyggml.pinned_pool import PinnedPool
+from pyggml.pinned_range import PinnedRange
 from pyggml.sampler import Sampler
 from pyggml.sequence_states import StateFlags
 from pyggml.state_format import file_to_state, rows_by_position, state_to_file
@@ -56,6 +58,8 @@ __all__ = [
     "NativeError",
     "NoRoomError",
     "OutOfMemoryError",
+    "PinnedPool",
+    "PinnedRange",
     "Pooling",
     "PyggmlError",
     "Sampler",

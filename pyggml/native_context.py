@@ -72,6 +72,11 @@ class NativeContext:
         self._free_left_over()
         return self._handle.pointer()
 
+    def native_handle(self) -> NativeHandle:
+        """For what uses the native context beyond `close`, and lets go of it. Raises WrongThreadError, ClosedError."""
+        self._context()
+        return self._handle
+
     def on_its_thread(self, free: Callable[[CData], None]) -> Callable[[CData], None]:
         """`free`, for what must not be freed beside this context's calls: another thread leaves it to this one."""
 

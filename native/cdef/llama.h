@@ -147,4 +147,7 @@ const struct llama_model * llama_get_model(const struct llama_context * ctx);
 llama_memory_t llama_get_memory(const struct llama_context * ctx);
 bool     llama_memory_can_shift(llama_memory_t mem);
 
+bool llama_host_memory_pin(struct llama_context * ctx, void * ptr, size_t size);
+void llama_host_memory_unpin(struct llama_context * ctx, void * ptr, size_t size);
+
 void llama_sampler_free(struct llama_sampler * smpl);

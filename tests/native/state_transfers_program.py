@@ -48,12 +48,16 @@ class Trace:
     def clear(self) -> None:
         self.library.simdev_trace_clear()
 
-    def n_transfers(self) -> int:
-        """Sets and gets since the last clear; a 2-D transfer counts once."""
+    def count(self, *kinds: str) -> int:
+        """Operations of these kinds since the last clear; a 2-D transfer counts once."""
         with tempfile.NamedTemporaryFile() as file:
             self.library.simdev_trace_dump.argtypes = [ctypes.c_char_p]
             assert self.library.simdev_trace_dump(file.name.encode())
-            return sum(json.loads(line)["kind"] in ("set", "get") for line in file)
+            return sum(json.loads(line)["kind"] in kinds for line in file)
+
+    def n_transfers(self) -> int:
+        """Sets and gets since the last clear."""
+        return self.count("set", "get")
 
 
 def digest(context: Context, seq_id: int) -> str:
