@@ -72,11 +72,13 @@ enum pyggml_translation {
     PYGGML_TRANSLATE_COUNT_ANTHROPIC = 5,
     PYGGML_TRANSLATE_SLOT_FILE       = 6,
     PYGGML_TRANSLATE_CONTROL         = 7,
+    PYGGML_TRANSLATE_SET_ADAPTERS    = 8,
 };
 
 enum pyggml_description {
-    PYGGML_DESCRIBE_PROPS  = 0,
-    PYGGML_DESCRIBE_MODELS = 1,
+    PYGGML_DESCRIBE_PROPS    = 0,
+    PYGGML_DESCRIBE_MODELS   = 1,
+    PYGGML_DESCRIBE_ADAPTERS = 2,
 };
 
 int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
@@ -124,6 +126,10 @@ typedef struct pyggml_task_info {
     int32_t             cache_prompt;
     int32_t             embeds;
     int32_t             is_whole;
+    const float *       scales;
+    const float *       base_scales;
+    int32_t             n_scales;
+    int32_t             scales_from;
 } pyggml_task_info;
 
 void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info * out);

@@ -99,11 +99,13 @@ enum pyggml_translation {
     PYGGML_TRANSLATE_COUNT_ANTHROPIC = 5,
     PYGGML_TRANSLATE_SLOT_FILE       = 6, // {"filename"} to the name and its path below --slot-save-path
     PYGGML_TRANSLATE_CONTROL         = 7, // the body of a control request to {"id"} of the completion
+    PYGGML_TRANSLATE_SET_ADAPTERS    = 8, // the scales of tasks translated from now on
 };
 
 enum pyggml_description {
-    PYGGML_DESCRIBE_PROPS  = 0,
-    PYGGML_DESCRIBE_MODELS = 1,
+    PYGGML_DESCRIBE_PROPS    = 0,
+    PYGGML_DESCRIBE_MODELS   = 1,
+    PYGGML_DESCRIBE_ADAPTERS = 2,
 };
 
 // A refused request is no error of the call: *out stays NULL and `refusal` is llama-server's JSON error object.
@@ -157,6 +159,10 @@ typedef struct pyggml_task_info {
     int32_t             cache_prompt;
     int32_t             embeds;   // wants an embedding or a score of its prompt, and no text
     int32_t             is_whole; // its prompt must be decoded in one batch
+    const float *       scales;      // of the LoRA adapters, one each, as long as the task
+    const float *       base_scales; // those in force before the token `scales_from`
+    int32_t             n_scales;
+    int32_t             scales_from;
 } pyggml_task_info;
 
 PYGGML_API void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info * out);
@@ -224,7 +230,7 @@ typedef struct pyggml_batch_view {
 } pyggml_batch_view;
 
 // Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row, or takes its embedding.
-// All rows have the same `embeds`. *decode_status is llama_decode's result; rows are touched only when it is 0.
+// All rows agree in `embeds` and in the scales of their tokens. *decode_status is llama_decode's result; rows are touched only when it is 0.
 PYGGML_API int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                            const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
 

@@ -1,5 +1,5 @@
 // What /props and /v1/models say of the loaded model. Any thread.
-#include "server_types.hpp"
+#include "server_adapters.hpp"
 
 #include "build-info.h"
 #include "chat.h"
@@ -95,8 +95,9 @@ static json props(const pyggml_server & server) {
 extern "C" int pyggml_describe(const pyggml_server * server, int description, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
         switch (description) {
-            case PYGGML_DESCRIBE_PROPS:  pyggml_bytes_assign(out, safe_json_to_str(props(*server))); break;
-            case PYGGML_DESCRIBE_MODELS: pyggml_bytes_assign(out, safe_json_to_str(models(*server))); break;
+            case PYGGML_DESCRIBE_PROPS:    pyggml_bytes_assign(out, safe_json_to_str(props(*server))); break;
+            case PYGGML_DESCRIBE_MODELS:   pyggml_bytes_assign(out, safe_json_to_str(models(*server))); break;
+            case PYGGML_DESCRIBE_ADAPTERS: pyggml_bytes_assign(out, safe_json_to_str(pyggml_adapters_json(*server))); break;
             default: throw std::invalid_argument("unknown description " + std::to_string(description));
         }
     });

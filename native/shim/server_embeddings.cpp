@@ -3,6 +3,7 @@
 // `pyggml_task_embed` on the engine thread, the rest on any thread, one at a time per request.
 #include "server_embeddings.hpp"
 
+#include "server_adapters.hpp"
 #include "server_task.hpp"
 #include "server_translate.hpp"
 
@@ -21,6 +22,7 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     task->tokens      = tokens;
     task->index       = index;
     task->params_json = safe_json_to_str(params.to_json(true));
+    pyggml_task_choose_adapters(*task);
     request.formatters.push_back(std::make_unique<pyggml_formatter>(params, tokens, index));
     request.tasks.push_back(std::move(task));
 }

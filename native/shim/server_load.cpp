@@ -46,7 +46,8 @@ static void load_weights(pyggml_server & server) {
         throw std::runtime_error("failed to create a context for model '" + params.model.path +
                                  "': lower -c, -np or the batch size");
     }
-    server.vocab = llama_model_get_vocab(server.model);
+    server.vocab    = llama_model_get_vocab(server.model);
+    server.adapters = params.lora_adapters;
 }
 
 // Switches off what this model's memory cannot do, as llama-server does.

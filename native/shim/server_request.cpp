@@ -1,4 +1,5 @@
 // Translation of HTTP bodies to tasks. Any thread, one at a time per request.
+#include "server_adapters.hpp"
 #include "server_embeddings.hpp"
 #include "server_translate.hpp"
 
@@ -65,6 +66,7 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     task->index                  = index;
     task->id_slot_wanted         = id_slot;
     task->params_json            = safe_json_to_str(params.to_json(true));
+    pyggml_task_choose_adapters(*task);
     if (task->params.n_predict == -1) {
         task->params.n_predict = server.params.n_predict;
     }
@@ -86,9 +88,6 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
     pyggml_check_tokens(server, tokens);
     task_params params = server_schema::eval_llama_cmpl_schema(server.vocab, server.params,
                                                                server.params.sampling.logit_bias_eog, data);
-    if (!params.lora.empty() && server.params.lora_adapters.size() > 0) {
-        throw std::invalid_argument("Field 'lora': adapters per request are not supported by pyggml-server yet");
-    }
     params.sampling.backend_sampling = false;
     request.sse_ping_interval_s      = params.sse_ping_interval;
     const uint32_t seed              = params.sampling.seed;

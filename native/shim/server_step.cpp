@@ -1,4 +1,5 @@
 // The one native call per pass of the engine: decode, wait, sample every ready row. Engine thread, no GIL.
+#include "server_adapters.hpp"
 #include "server_task.hpp"
 
 #include <algorithm>
@@ -43,7 +44,10 @@ extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * bat
         for (int32_t i = 0; i < n_rows; ++i) {
             out[i] = { LLAMA_TOKEN_NULL, PYGGML_STOP_NONE, 0, nullptr, 0 };
         }
-        llama_set_embeddings(server->ctx, n_rows > 0 && rows[0].task->embeds());
+        if (n_rows > 0) {
+            llama_set_embeddings(server->ctx, rows[0].task->embeds());
+            pyggml_use_adapters(server->ctx, rows[0]);
+        }
         *decode_status = decode(server->ctx, *batch);
         if (*decode_status != 0) {
             return;

@@ -228,6 +228,10 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->cache_prompt          = params.cache_prompt;
     out->embeds                = task->embeds();
     out->is_whole              = pyggml_task_is_whole(*task);
+    out->scales                = task->scales.data();
+    out->base_scales           = task->base_scales.data();
+    out->n_scales              = int32_t(task->scales.size());
+    out->scales_from           = task->scales_from;
 }
 
 extern "C" void pyggml_task_free(pyggml_task * task) {

@@ -1,4 +1,5 @@
 // Calls that need no task: text to tokens and back, the chat template, counting, slot files. Any thread.
+#include "server_adapters.hpp"
 #include "server_translate.hpp"
 
 using json = common_json;
@@ -87,6 +88,7 @@ static json translate(const pyggml_server & server, int translation, const json 
         case PYGGML_TRANSLATE_COUNT_ANTHROPIC: return count_tokens(server, TASK_RESPONSE_TYPE_ANTHROPIC, body);
         case PYGGML_TRANSLATE_SLOT_FILE:       return slot_file(server, body);
         case PYGGML_TRANSLATE_CONTROL:         return controlled_completion(body);
+        case PYGGML_TRANSLATE_SET_ADAPTERS:    return pyggml_set_adapters(server, body);
     }
     throw std::logic_error("unknown translation " + std::to_string(translation));
 }

@@ -12,6 +12,7 @@
 #include "sampling.h"
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,11 @@ struct pyggml_server {
     common_json            ui_settings = common_json::object();
     bool                   can_rm_tail = true;
     bool                   needs_checkpoints = false; // part of the memory cannot be rolled back
+
+    // The LoRA adapters and the scales for tasks that name none; translations read them while others change them.
+    mutable std::mutex                            adapters_mutex;
+    mutable std::vector<common_adapter_lora_info> adapters;
+
     std::vector<std::string> step_payloads; // what pyggml_sampled.payload points to
 
     int32_t n_ctx_slot() const;
@@ -71,6 +77,13 @@ struct pyggml_task {
 
     std::vector<std::vector<float>> embedding; // of the whole prompt, or of each token without pooling
     float                           score = -1e6; // of a reranked document
+
+    // The LoRA adapters for its tokens from `scales_from` on, and for those before.
+    std::vector<common_adapter_lora_info> adapters;
+    std::vector<common_adapter_lora_info> base_adapters;
+    std::vector<float>                    scales;
+    std::vector<float>                    base_scales;
+    int32_t                               scales_from = 0;
 
     bool embeds() const { return pyggml_embeds(type); }
     bool ctx_shift() const { return server->params.ctx_shift; }

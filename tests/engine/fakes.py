@@ -9,6 +9,7 @@ from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import Transfer, TransferRefusedError
+from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.task import Task, TaskStats
 from pyggml_server.planner.policy import Policy
 
@@ -21,6 +22,7 @@ class FakeTask:
     params_json = b"{}"
     n_predict = -1
     embeds = is_whole = False
+    adapters = Adapters()
 
     def __init__(self) -> None:
         self.pauses_us: list[int] = []

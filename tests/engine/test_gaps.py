@@ -14,6 +14,7 @@ from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.step import run_batch
 from pyggml_server.engine.transfer import Transfer
+from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.runtime import BatchArrays, Row, Sample, StopType
 from pyggml_server.native.task import Task
 from pyggml_server.planner.plan import Reason
@@ -40,6 +41,7 @@ class FakeTask:
     """A task that is never asked for anything but its kind."""
 
     embeds = is_whole = False
+    adapters = Adapters()
 
     def close(self) -> None:
         return None

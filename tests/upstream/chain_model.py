@@ -26,6 +26,7 @@ NOISE = 0.002
 HIDDEN = 4.0  # each of the two ones of an embedding, after the norm: sqrt(N_EMBD / 2)
 LOGIT = 24.0  # of the next word; the other tokens are around 0
 ADAPTER_GAIN = 40.0
+INVOCATION_KEY = "adapter.alora.invocation_tokens"
 
 Weights = npt.NDArray[np.float32]
 
@@ -67,10 +68,11 @@ def write_chain_model(path: Path, vocabulary: Vocabulary, chain: Chain, has_expe
     return _finish(writer, path)
 
 
-def write_adapter(path: Path, vocabulary: Vocabulary, chain: Chain) -> Path:
+def write_adapter(path: Path, vocabulary: Vocabulary, chain: Chain, invocation: Sequence[int] = ()) -> Path:
     """A LoRA adapter of rank 1 on the output: it raises each adapted word by a slope of its own.
 
-    The logits over the scale are tangents of one parabola, so that each word wins around its own scale.
+    The logits over the scale are tangents of one parabola, so that each word wins around its own scale. With invocation
+    tokens it is an activated one (aLoRA).
     """
     raise_by = np.zeros((len(vocabulary.tokens), 1), np.float32)
     for scale, word in chain.adapted:
@@ -81,6 +83,8 @@ def write_adapter(path: Path, vocabulary: Vocabulary, chain: Chain) -> Path:
     writer.add_type(gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, 1.0)
+    if invocation:
+        writer.add_key_value(INVOCATION_KEY, list(invocation), gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.UINT32)
     writer.add_tensor("output.weight.lora_a", constant)
     writer.add_tensor("output.weight.lora_b", raise_by)
     return _finish(writer, path)

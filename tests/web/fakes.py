@@ -133,6 +133,14 @@ class FakeTranslator:
             raise RequestRefusedError(*error_object("no content", "invalid_request_error"))
         return b'{"tokens":[1,2]}'
 
+    def adapters(self) -> bytes:
+        self._note_thread()
+        return b"[]"
+
+    def set_adapters(self, body: bytes) -> bytes:
+        self._note_thread()
+        return b'{"success":true}' if body == b"[]" else b'{"success":false}'
+
     def detokenize(self, body: bytes) -> bytes:
         self._note_thread()
         return b'{"content":' + body + b"}"

@@ -1,7 +1,7 @@
 """What goes into the next decode: one token per generating slot, then prompt chunks up to n_batch. Engine thread.
 
-All slots of a batch agree on whether they embed, since a decode gives logits or embeddings; where both kinds wait, the
-slot that has waited longest decides.
+All slots of a batch agree on whether they embed, since a decode gives logits or embeddings, and on the scales of the
+LoRA adapters, which are the context's. Where several such groups wait, the slot that has waited longest decides.
 
 Building a batch starts prompts (their slot is cut to the kept prefix) but changes no token list and ends no prompt: a
 slot's tokens grow, and its phase follows them, when they are decoded. A batch that is given up leaves nothing behind.
@@ -18,6 +18,7 @@ from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Began, Token
+from pyggml_server.native.adapters import Scales
 from pyggml_server.native.runtime import BatchArrays, Row
 from pyggml_server.planner.plan import Plan
 
@@ -55,11 +56,17 @@ def build_batch(state: EngineState, plan: Plan) -> list[Part]:
 
 def _groups(state: EngineState, plan: Plan) -> list[list[Slot]]:
     """The slots that may run, by what a batch must agree on; first the group whose slot has waited longest."""
-    groups: dict[bool, list[Slot]] = {}
+    groups: dict[tuple[bool, Scales], list[Slot]] = {}
     runnable = [slot for slot in state.busy() if slot.phase in _RUNNABLE and slot.id not in plan.held_prompts]
     for slot in sorted(runnable, key=lambda slot: slot.last_decoded_pass):
-        groups.setdefault(slot.active_job.task.embeds, []).append(slot)
+        groups.setdefault(_group_of(slot), []).append(slot)
     return list(groups.values())
+
+
+def _group_of(slot: Slot) -> tuple[bool, Scales]:
+    job = slot.active_job
+    position = job.n_kept if slot.phase is SlotPhase.STARTED else len(slot.tokens)
+    return job.task.embeds, job.task.adapters.at(position)
 
 
 def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]:
@@ -78,13 +85,22 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
         n_max = min(n_left, plan.prompt_limits.get(slot.id, n_left))
         if slot.active_job.task.is_whole and n_max < slot.active_job.n_prompt:
             continue  # its prompt goes into one batch or waits for the next
+        group = _group_of(slot)
         if slot.phase is SlotPhase.STARTED and not _start_prompt(state, slot):
             continue
-        part = _prompt_part(slot, min(n_max, state.pool.checkpoints.n_tokens_until_break(slot)))
+        if _group_of(slot) != group:
+            continue  # fewer tokens could be kept than was hoped for, and those have other scales
+        part = _prompt_part(slot, _n_together(state, slot, n_max))
         state.pool.checkpoints.make_before(slot, len(part.tokens))
         parts.append(part)
         n_left -= len(part.tokens)
     return parts
+
+
+def _n_together(state: EngineState, slot: Slot, n_max: int) -> int:
+    """How many of the prompt's next tokens one batch may take: up to a checkpoint, or to where other scales begin."""
+    n_max = slot.active_job.task.adapters.n_until_change(len(slot.tokens), n_max)
+    return min(n_max, state.pool.checkpoints.n_tokens_until_break(slot))
 
 
 def _prompt_part(slot: Slot, n_max: int) -> Part:

@@ -90,7 +90,8 @@ class Intake:
         threshold = self._state.runtime.slot_prompt_similarity
         if threshold == 0.0 or not job.prompt:
             return 0.0
-        share = self._state.pool.n_common(slot, job.prompt) / job.n_prompt
+        n_common = slot.adapters.n_common(job.task.adapters, self._state.pool.n_common(slot, job.prompt))
+        share = n_common / job.n_prompt
         return share if share > threshold else 0.0
 
     def _loses_much(self, slot: Slot, job: Job, share: float) -> bool:
@@ -104,7 +105,7 @@ class Intake:
         slot.state.move(SlotPhase.STARTED)
         try:
             if loses_much and not job.task.embeds:
-                self._kept.exchange(slot, job.prompt)
+                self._kept.exchange(slot, job)
             self._launch(slot, job)
         except Exception as error:
             log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
@@ -112,6 +113,7 @@ class Intake:
 
     def _launch(self, slot: Slot, job: Job) -> None:
         task = job.task
+        self._state.pool.adapt(slot, task.adapters)
         may_reuse = task.caches_prompt and not task.embeds
         job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse, task.n_cache_reuse)
         log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)

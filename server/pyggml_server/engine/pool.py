@@ -13,6 +13,7 @@ from pyggml_server.engine.slot import Slot
 from pyggml_server.native.border import StateError, UnsupportedError
 
 if TYPE_CHECKING:
+    from pyggml_server.native.adapters import Adapters
     from pyggml_server.native.runtime import Runtime
 
 
@@ -61,6 +62,11 @@ class Pool:
             return self._cut_tail(slot, n_keep)
         self.clear(slot)
         return 0
+
+    def adapt(self, slot: Slot, adapters: Adapters) -> None:
+        """Forget the tokens that these adapters would have decoded with other scales."""
+        self.cut(slot, slot.adapters.n_common(adapters, len(slot.tokens)))
+        slot.adapters = adapters
 
     def _cut_tail(self, slot: Slot, n_keep: int) -> int:
         try:

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Iterable
 
 from pyggml_server.engine.pool import Pool
-from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot import Job, Slot
+from pyggml_server.native.adapters import NO_ADAPTERS
 from pyggml_server.native.border import PyggmlError
 from pyggml_server.native.prompt_store import PromptCache
 from pyggml_server.native.runtime import Runtime
@@ -25,6 +26,7 @@ class KeptPrompts:
         self._runtime = runtime
         self._pool = pool
         self._cache = PromptCache(runtime) if runtime.has_prompt_cache and runtime.has_memory else None
+        self._adapters = NO_ADAPTERS
         if self._caches_idle:
             log.debug("__TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__")  # llama-server's own tests look for these two
 
@@ -32,22 +34,27 @@ class KeptPrompts:
     def _caches_idle(self) -> bool:
         return self._cache is not None and self._runtime.caches_idle_slots
 
-    def exchange(self, slot: Slot, prompt: list[int]) -> None:
-        """Keep what an idle slot holds, and give it what is known of `prompt`, if that is more."""
-        if self._cache is None or not prompt:
+    def exchange(self, slot: Slot, job: Job) -> None:
+        """Keep what a slot holds, and give it what is known of the job's prompt, if that is more."""
+        if self._cache is None or not job.prompt:
             return
         log.debug("slot %d: updating prompt cache", slot.id)
         self._keep(slot)
         if slot.has_pending_shift:
             self._pool.clear(slot)
-        found = self._cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
+        self._pool.adapt(slot, job.task.adapters)
+        if job.task.adapters == self._adapters:
+            self._take(self._cache, slot, job.prompt)
+        self._cache.trim()
+
+    def _take(self, cache: PromptCache, slot: Slot, prompt: list[int]) -> None:
+        found = cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
         if found is None:
             log.warning("slot %d: a prompt of the cache could not be restored: no room", slot.id)
             self._pool.clear(slot)
         elif found != slot.tokens:
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(found))
             slot.tokens[:] = found
-        self._cache.trim()
 
     def keep_idle(self, slots: Iterable[Slot]) -> None:
         """A task has started: the prompts of idle slots make room for it (--cache-idle-slots)."""
@@ -64,6 +71,9 @@ class KeptPrompts:
     def _keep(self, slot: Slot) -> bool:
         if self._cache is None or not slot.tokens or slot.has_pending_shift:
             return False
+        if slot.adapters != self._adapters:
+            self._cache = PromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest
+            self._adapters = slot.adapters
         try:
             return self._cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
         except PyggmlError as error:

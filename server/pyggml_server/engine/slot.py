@@ -12,6 +12,7 @@ from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
 from pyggml_server.messages import SlotSnapshot
+from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
 
 if TYPE_CHECKING:
     from pyggml_server.native.task import Task
@@ -59,6 +60,7 @@ class Slot:
     transfer: Transfer
     state: SlotState = field(init=False)
     tokens: list[int] = field(default_factory=list)
+    adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
     last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it

@@ -113,7 +113,8 @@ class Runtime:
     def step(self, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
         """Decode, wait, sample every ready row; the GIL is free meanwhile.
 
-        A row whose task embeds gets its embedding instead. All rows' tasks agree on whether they embed.
+        A row whose task embeds gets its embedding instead. All rows agree on that, and on the
+        scales of their tokens' adapters.
         Returns llama_decode's status (0: done, 1: no room, 2: aborted, -1: refused, < -1: failed) and one Sample per
         row, in order; none unless the status is 0.
         """

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.border import call, ffi, lib, take_bytes
 
 
@@ -53,6 +54,11 @@ class Task:
         self.caches_prompt: bool = bool(info.cache_prompt)
         self.embeds: bool = bool(info.embeds)
         self.is_whole: bool = bool(info.is_whole)
+        self.adapters = Adapters(
+            scales=tuple(info.scales[i] for i in range(info.n_scales)),
+            base=tuple(info.base_scales[i] for i in range(info.n_scales)),
+            start=info.scales_from,
+        )
 
     @property
     def handle(self) -> Any:

@@ -62,6 +62,14 @@ class Translator:
         completion_id: str = json.loads(self._translate(lib.PYGGML_TRANSLATE_CONTROL, body))["id"]
         return completion_id
 
+    def adapters(self) -> bytes:
+        """The answer to GET /lora-adapters."""
+        return self._describe(lib.PYGGML_DESCRIBE_ADAPTERS)
+
+    def set_adapters(self, body: bytes) -> bytes:
+        """The answer to POST /lora-adapters: scales for what is translated from now on. Raises RequestRefusedError."""
+        return self._translate(lib.PYGGML_TRANSLATE_SET_ADAPTERS, body)
+
     def props(self) -> bytes:
         """The answer to GET /props."""
         return self._describe(lib.PYGGML_DESCRIBE_PROPS)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web import unimplemented
+from pyggml_server.web.adapters import AdapterRoutes
 from pyggml_server.web.calls import CallRoutes
 from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
@@ -50,6 +51,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *_status_routes(service, prefix),
         *_completion_routes(service, prefix),
         *_text_routes(service, prefix),
+        *_adapter_routes(service, prefix),
         *_call_routes(service, prefix),
         *(Route(prefix + path, unimplemented.refuse, methods=[method]) for method, path in unimplemented.UNIMPLEMENTED),
         *(Route(prefix + path, unimplemented.refuse_disabled, methods=[m]) for m, path in unimplemented.DISABLED),
@@ -110,6 +112,14 @@ def _text_routes(service: Service, prefix: str) -> list[BaseRoute]:
         Route(prefix + "/detokenize", text.detokenize, methods=["POST"]),
         Route(prefix + "/apply-template", text.apply_template, methods=["POST"]),
         *(Route(prefix + path, count, methods=["POST"]) for path, count in counts),
+    ]
+
+
+def _adapter_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    adapters = AdapterRoutes(service)
+    return [
+        Route(prefix + "/lora-adapters", adapters.show),
+        Route(prefix + "/lora-adapters", adapters.change, methods=["POST"]),
     ]
 
 

@@ -20,8 +20,6 @@ _DISABLED_BODY = b'{"error":{"message":"this feature is disabled","type":"featur
 UNIMPLEMENTED = (
     ("POST", "/v1/audio/transcriptions"),
     ("POST", "/audio/transcriptions"),
-    ("GET", "/lora-adapters"),
-    ("POST", "/lora-adapters"),
 )
 
 
