@@ -25,6 +25,14 @@ def test_a_request_with_one_of_the_keys_is_served(headers: dict[str, str]) -> No
         assert server.get("/v1/models", headers=headers).status_code == 200
 
 
+def test_headers_are_spelled_as_llama_server_spells_them() -> None:
+    with running(FakeSettings(endpoint_metrics=True)) as server:
+        scraped = dict(server.get("/metrics").headers)
+        asked = dict(server.request("OPTIONS", "/props").headers)
+    assert {"Content-Type", "Process-Start-Time-Unix", "Access-Control-Allow-Origin"} <= scraped.keys()
+    assert {"Access-Control-Allow-Methods", "Access-Control-Allow-Credentials"} <= asked.keys()
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -20,6 +20,7 @@ PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html"})
 PATHS_WHILE_LOADING = frozenset({"/", "/index.html"})
 POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
 BEARER = b"Bearer "
+FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 
 
 class Gate:
@@ -42,7 +43,8 @@ class Gate:
 
         async def send_with_origin(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), *origin_headers]}
+                headers = [*message.get("headers", []), *origin_headers]
+                message = {**message, "headers": [(spelled_as_stock(name), value) for name, value in headers]}
             await send(message)
 
         answer = self._answer(scope["method"], scope["path"], headers)
@@ -60,6 +62,12 @@ class Gate:
             log.warning("unauthorized: Invalid API Key")
             return early_refusal("Invalid API Key", "authentication_error")
         return None
+
+
+def spelled_as_stock(name: bytes) -> bytes:
+    """The header's name in llama-server's spelling. Names compare without case, but not every client knows that. Those
+    that uvicorn looks for, which frame the body, stay as they are."""
+    return name if name in FRAMING else b"-".join(part.capitalize() for part in name.split(b"-"))
 
 
 def preflight(settings: WebSettings) -> Response:
