@@ -128,6 +128,11 @@ def test_a_mistake_in_a_rerank_request_is_told_as_stock_tells_it(rankers: Pair, 
     assert assert_same_answer(*rankers, "POST", "/rerank", NOT_RANKED[what])[0] != 200
 
 
+@pytest.mark.parametrize("path", ["/props", "/v1/models", "/health"])
+def test_a_server_that_embeds_shows_itself_as_stock_does(embedders: Pair, path: str) -> None:
+    assert_same_answer(*embedders, "GET", path)
+
+
 def test_a_server_that_embeds_does_not_rank(embedders: Pair) -> None:
     answer = assert_same_answer(*embedders, "POST", "/rerank", RANKED["documents"])
     assert answer[0] == 501
