@@ -1,0 +1,88 @@
+"""The pytest plugin that llama-server's own tests run with, inside their process: local models, a time limit, a report.
+
+Loaded with `-p tests.upstream.plugin` from the tests' folder in the tree, which stays as it is. The suite's module
+`utils` starts the servers; here its class looks up local files first, and a test whose model is not there is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream.local_models import local_file
+
+REPORT_VARIABLE = "PYGGML_SUITE_REPORT"
+TEST_LIMIT_S = 240
+
+
+def pytest_load_initial_conftests() -> None:
+    """The suite imports `wget` for downloads, of which there are none."""
+    sys.modules.setdefault("wget", types.ModuleType("wget"))
+
+
+def pytest_configure() -> None:
+    """Point the suite's helpers at local files, before its tests are imported."""
+    import utils  # type: ignore[import-not-found]  # the suite's own
+
+    utils.ServerPreset.load_all = staticmethod(lambda: None)
+    utils.download_file = _local_download
+    utils.ServerProcess.start = _with_local_model(utils.ServerProcess.start)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """End a test that a server keeps waiting."""
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(TEST_LIMIT_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """One JSON line per finished phase that says something about its test."""
+    if report.when != "call" and report.outcome == "passed":
+        return
+    line = {"test": report.nodeid, "outcome": report.outcome, "why": _reason(report)}
+    with Path(os.environ[REPORT_VARIABLE]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longrepr or "").strip()[:500]
+
+
+def _give_up(_number: int, _frame: object) -> None:
+    raise TimeoutError(f"the test took more than {TEST_LIMIT_S} s")
+
+
+def _local_download(url: str, _output_file_path: str | None = None) -> str:
+    return str(_found(url.rsplit("/", 1)[-1]))
+
+
+def _with_local_model(start: Callable[..., None]) -> Callable[..., None]:
+    def start_with_local_model(server: Any, *arguments: Any, **options: Any) -> None:
+        if server.model_hf_repo:
+            server.model_file = str(_found("/".join(filter(None, (server.model_hf_repo, server.model_hf_file)))))
+            server.model_hf_repo = server.model_hf_file = None
+            server.offline = False
+        start(server, *arguments, **options)
+
+    return start_with_local_model
+
+
+def _found(name: str) -> Path:
+    path = local_file(name)
+    if path is None:
+        pytest.skip(f"no local file stands for {name}")
+    return path
