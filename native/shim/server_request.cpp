@@ -88,7 +88,6 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
     pyggml_check_tokens(server, tokens);
     task_params params = server_schema::eval_llama_cmpl_schema(server.vocab, server.params,
                                                                server.params.sampling.logit_bias_eog, data);
-    params.sampling.backend_sampling = false;
     request.sse_ping_interval_s      = params.sse_ping_interval;
     const uint32_t seed              = params.sampling.seed;
     for (int i = 0; i < params.n_cmpl; ++i) {

@@ -234,13 +234,30 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->scales_from           = task->scales_from;
 }
 
+// Samples on the device where the request wants it; else takes away the sampler that --backend-sampling gave the
+// sequence when the context was made, which knows nothing of this request.
+static void choose_where_to_sample(pyggml_task & task) {
+    const auto & sampling   = task.params.sampling;
+    const bool   wants_raw  = sampling.n_probs > 0 && !task.params.post_sampling_probs; // only the CPU still has them
+    const bool   on_device  = sampling.backend_sampling && !wants_raw && task.sampler;
+    auto *       sampler    = on_device ? common_sampler_get(task.sampler.get()) : nullptr;
+    if (on_device && !task.primed) {
+        prime_sampler(task); // before the decode that samples
+    }
+    task.samples_on_device  = llama_set_sampler(task.server->ctx, task.id_slot, sampler) && on_device;
+}
+
 extern "C" void pyggml_task_free(pyggml_task * task) {
+    if (task->samples_on_device) {
+        llama_set_sampler(task->server->ctx, task->id_slot, nullptr); // it ends with the task
+    }
     delete task;
 }
 
 extern "C" void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n_ctx, int32_t n_cached) {
     task->id_slot = id_slot;
     task->n_ctx   = n_ctx;
+    choose_where_to_sample(*task);
     if (task->stats.t_start == 0) {
         task->stats.update_prompt_start();
     }

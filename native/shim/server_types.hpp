@@ -59,6 +59,7 @@ struct pyggml_task {
 
     common_sampler_ptr sampler;
     bool               primed = false; // the sampler has seen the prompt
+    bool               samples_on_device = false; // the context uses the sampler
 
     int32_t           id_slot = -1;
     int32_t           n_ctx   = 0;

@@ -95,12 +95,14 @@ def test_a_prompt_in_the_prompt_cache_is_not_taken_by_another_scale(files: Path)
     flags = ["-m", str(files / "model.gguf"), *FLAGS, "64", "--lora", str(files / "adapter.gguf"), "-sps", "0.5"]
     first, other = "Look in thy glass and tell the face", "thou viewest now is the time that face should form another"
     with running(our_program(), flags) as ours:
-        for prompt, scale in ((first, 1.0), (other, 1.0), (first, 1.0), (other, 1.0), (first, 0.0), (first, 1.0)):
-            body = completion(prompt, id_slot=0, lora=[{"id": 0, "scale": scale}])
-            answer = ours.post("/completion", body).json()
+        asked = ((first, 1.0), (other, 1.0), (first, 1.0), (other, 1.0), (first, 0.0), (first, 1.0))
+        n_cached = []
+        for prompt, scale in asked:
+            answer = ours.post("/completion", completion(prompt, id_slot=0, lora=[{"id": 0, "scale": scale}])).json()
             assert WORDS[scale] in answer["content"]
-            is_first_use = scale == 0.0 or answer["timings"]["cache_n"] == 0
-            assert is_first_use or answer["timings"]["prompt_n"] < 6, answer["timings"]
+            n_cached.append(answer["timings"]["cache_n"])
+    # the first token is the same in all prompts
+    assert [n > 1 for n in n_cached] == [False, False, True, True, False, False]
 
 
 @pytest.mark.parametrize("lora", [5, {}, "text", [{"id": 9, "scale": 1}], []])

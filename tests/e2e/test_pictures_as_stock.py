@@ -1,4 +1,4 @@
-"""Pictures, sounds and videos for a model that has only text: refused in llama-server's words, wherever they come in."""
+"""Pictures, sounds and videos for a model that has only text: refused in llama-server's words, wherever they are."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def test_a_chat_with_more_than_text_is_refused(ours: ServerProcess, stock: Serve
 
 
 @pytest.mark.parametrize("path", ["/completion", "/v1/completions"])
-@pytest.mark.parametrize(
-    "prompt", [MULTIMODAL, [MULTIMODAL], ["text", MULTIMODAL]], ids=["alone", "list", "mixed"]
-)
+@pytest.mark.parametrize("prompt", [MULTIMODAL, [MULTIMODAL], ["text", MULTIMODAL]], ids=["alone", "list", "mixed"])
 def test_a_prompt_with_more_than_text_is_refused(
     ours: ServerProcess, stock: ServerProcess, path: str, prompt: Any
 ) -> None:
