@@ -122,7 +122,7 @@ def test_what_was_built_of_another_tree_is_refused(machine: Machine) -> None:
 
 
 def test_an_unknown_step_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    command = [SCRIPT.with_name("gpu-server"), "run", tmp_path, tmp_path / "out", "stall", "nonsense"]
+    command: list[str | Path] = [SCRIPT.with_name("gpu-server"), "run", tmp_path, tmp_path / "out", "stall", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "unknown step nonsense: tests or stall\n"
