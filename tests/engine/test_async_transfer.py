@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from pyggml_server.config import PreemptOptions
 from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.kept_buffers import KeptBuffers
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
@@ -36,6 +37,7 @@ class FakeNative:
         self.buffer_bytes = 0
         self.n_state_bytes = 0
         self.in_flight = False
+        self.closed = False
 
     @property
     def is_pinned(self) -> bool:
@@ -76,7 +78,9 @@ class FakeNative:
         self.n_state_bytes = 0
 
     def close(self) -> None:
+        assert not self.closed
         self.wait()
+        self.closed = True
         self.device.n_transfers -= 1
 
 
@@ -188,7 +192,7 @@ def device() -> Device:
 
 @pytest.fixture
 def transfer(device: Device) -> AsyncTransfer:
-    return AsyncTransfer(FakeContext(), FakeNative(device))
+    return AsyncTransfer(FakeContext(), FakeNative(device), KeptBuffers(64 * PROBE_BYTES))
 
 
 def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_buffer_is_kept(transfer: AsyncTransfer) -> None:
@@ -217,7 +221,20 @@ def test_a_park_without_memory_for_its_buffer_is_refused(transfer: AsyncTransfer
     assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
 
 
-def test_dropping_a_transfer_gives_its_buffer_back(transfer: AsyncTransfer) -> None:
+def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(transfer: AsyncTransfer) -> None:
     transfer.save(0)
     transfer.drop()
     assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
+    assert transfer.pinned_bytes == N_STATE_BYTES
+    transfer.save(0)
+    assert transfer.buffer_bytes == transfer.pinned_bytes == N_STATE_BYTES
+
+
+def test_a_transfer_that_is_closed_is_not_counted_any_more(device: Device) -> None:
+    kept = KeptBuffers(N_STATE_BYTES)
+    first, second = (AsyncTransfer(FakeContext(), FakeNative(device), kept) for _ in range(2))
+    first.save(0)
+    first.close()
+    first.close()
+    second.save(0)
+    assert device.n_transfers == 1

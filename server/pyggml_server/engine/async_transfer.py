@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pyggml_server.engine.kept_buffers import KeptBuffers
 from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.native.border import PyggmlError
 
@@ -59,26 +60,42 @@ class NativeTransfer(Protocol):
     def cancel(self) -> None:
         """Wait, then forget the state."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
     def close(self) -> None:
         """Wait, then free everything."""
 
 
 class AsyncTransfer:
-    """One slot's copies through the bindings' Transfer. A restored slot keeps its buffer for its next park."""
+    """One slot's copies through the bindings' Transfer. A restored slot keeps its buffer for its next park.
+
+    A buffer that is dropped is held by nobody any more, but kept: `kept` says for how long.
+    """
 
     frees_on_landing = True
 
-    def __init__(self, sizes: StateSizes, native: NativeTransfer) -> None:
+    def __init__(self, sizes: StateSizes, native: NativeTransfer, kept: KeptBuffers) -> None:
         self._sizes = sizes
         self._native = native
+        self._kept = kept
         self._is_restoring = False
+        self.is_held = False
+        kept.add(self)
 
     @property
     def buffer_bytes(self) -> int:
+        return self.size_bytes if self.is_held else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the buffer, held or kept."""
         return self._native.buffer_bytes
 
     @property
     def pinned_bytes(self) -> int:
+        """Of the buffer, held or kept."""
         return self._native.buffer_bytes if self._native.is_pinned else 0
 
     @property
@@ -89,11 +106,13 @@ class AsyncTransfer:
         """Issue the copy out. Blocks to page-lock a buffer where the one it has is too small."""
         try:
             n_bytes = self._sizes.state_size(seq_id)
+            self._kept.make_room(self, n_bytes)
             self._native.reserve(n_bytes)
             if not self._native.is_pinned:
                 self._native.release_buffer()
                 raise PageableBufferError(f"a buffer of {n_bytes} bytes is not page-locked")
             self._native.save(seq_id, n_bytes)
+            self.is_held = True
         except (MemoryError, PyggmlError) as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
 
@@ -116,13 +135,19 @@ class AsyncTransfer:
         self._end_restore()
 
     def drop(self) -> None:
-        """Blocks until the copy has ended."""
-        self._is_restoring = False
+        """Blocks until the copy has ended. The buffer stays page-locked and counts as nobody's."""
+        self._is_restoring = self.is_held = False
+        self._native.cancel()
+
+    def free(self) -> None:
+        """Give the memory of a buffer that is not held back to the system; blocks for that."""
         self._native.release_buffer()
 
     def close(self) -> None:
         """Blocks until the copy has ended."""
-        self._native.close()
+        if not self._native.closed:
+            self._kept.remove(self)
+            self._native.close()
 
     def _end_restore(self) -> None:
         """The state is in the pool again: what the buffer holds of it is of no more use."""

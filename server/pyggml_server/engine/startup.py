@@ -43,7 +43,7 @@ def _transfers(
     if why_off is not None:
         log.info("preemption: off, %s", why_off)
         return lambda _slot_id: SyncTransfer(runtime)
-    choice = choose_transfers(runtime, options.use_async)
+    choice = choose_transfers(runtime, options.use_async, limit_bytes)
     log.info("preemption: on, %s, up to %d MiB, policy %s", choice.banner, limit_bytes // MIB, options.policy)
     return choice.make
 

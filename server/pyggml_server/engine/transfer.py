@@ -34,7 +34,7 @@ class Transfer(Protocol):
 
     @property
     def pinned_bytes(self) -> int:
-        """How much of `buffer_bytes` is page-locked."""
+        """Page-locked memory: of `buffer_bytes`, and what is kept for a next park that nobody holds."""
 
     @property
     def state_bytes(self) -> int:

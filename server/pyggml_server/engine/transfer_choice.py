@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.engine.async_transfer import AsyncTransfer
 from pyggml_server.engine.host_memory import MIB
+from pyggml_server.engine.kept_buffers import KeptBuffers
 from pyggml_server.engine.pageable_fallback import FallbackTransfer
 from pyggml_server.engine.transfer import SyncTransfer, Transfer
 from pyggml_server.native.border import PyggmlError
@@ -30,8 +31,11 @@ class TransferChoice:
     banner: str
 
 
-def choose_transfers(runtime: Runtime, use_async: bool) -> TransferChoice:
-    """Asynchronous transfers if the user wants them and the device can; says once where it cannot."""
+def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int) -> TransferChoice:
+    """Asynchronous transfers if the user wants them and the device can; says once where it cannot.
+
+    Their buffers together take `ram_limit_bytes` at most.
+    """
     if not use_async:
         return _synchronous(runtime, "--no-preempt-async")
     try:
@@ -40,7 +44,8 @@ def choose_transfers(runtime: Runtime, use_async: bool) -> TransferChoice:
         why_not = str(error)
     if why_not is not None:
         return _synchronous(runtime, why_not)
-    return TransferChoice(partial(_with_fallback, runtime), "asynchronous copies, page-locked memory offered")
+    make = partial(_with_fallback, runtime, KeptBuffers(ram_limit_bytes))
+    return TransferChoice(make, "asynchronous copies, page-locked memory offered")
 
 
 def _why_not_asynchronous(runtime: Runtime) -> str | None:
@@ -60,6 +65,6 @@ def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
     return TransferChoice(lambda _slot_id: SyncTransfer(runtime), f"synchronous copies to pageable memory ({why})")
 
 
-def _with_fallback(runtime: Runtime, slot_id: int) -> Transfer:
-    transfer = AsyncTransfer(runtime.context, runtime.new_transfer())
+def _with_fallback(runtime: Runtime, kept: KeptBuffers, slot_id: int) -> Transfer:
+    transfer = AsyncTransfer(runtime.context, runtime.new_transfer(), kept)
     return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, runtime))

@@ -12,7 +12,7 @@ from pyggml_server.engine import landings
 from pyggml_server.engine.async_transfer import AsyncTransfer
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import SyncTransfer
+from pyggml_server.engine.transfer import SyncTransfer, TransferRefusedError
 from pyggml_server.messages import Cancelled, Failed, Finished
 
 from pyggml.transfers_in_flight import TransfersInFlight
@@ -173,6 +173,50 @@ def test_two_sequences_are_parked_in_turn_under_a_budget_for_one(model: Path, ro
         assert is_at_rest(harness)
     assert rows.n_compared >= 2
     assert rows.differing == []
+
+
+def test_rotation_with_a_budget_for_two_gives_the_parked_chat_its_turn(model: Path, rows: RowWatch) -> None:
+    with engine(model, n_ctx=512, n_slots=2, rotate_s=0.005) as harness:
+        chats = [harness.start(**chat(i, 120, n_prompt=180)) for i in range(2)]
+        harness.wait(*chats)
+        assert n_finished(chats) == 2
+        assert harness.engine.snapshot().counters.rotations_total >= 1
+    assert rows.differing == []
+
+
+def test_rotation_with_a_budget_for_one_does_not_turn_and_says_so(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 250 cells of 3 layers have 0.55 MiB
+    with engine(model, n_ctx=512, n_slots=2, rotate_s=0.005, ram_mib=1) as harness:
+        chats = [harness.start(**chat(i, 120, n_prompt=180)) for i in range(2)]
+        harness.wait(*chats)
+        assert n_finished(chats) == 2
+        assert harness.engine.snapshot().counters.rotations_total == 0
+    assert "no turn for the chat that waits: the budget cannot hold the states" in caplog.text
+
+
+def test_a_parked_sequence_that_cannot_fit_fails_with_the_context_error(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_transfer: AsyncTransfer, seq_id: int) -> None:
+        raise TransferRefusedError(f"no cells for sequence {seq_id}")
+
+    monkeypatch.setattr(AsyncTransfer, "restore", refuse)
+    with engine(model, every_n_tokens=10, n_slots=2) as harness:
+        error = harness.run(**chat(0, 20)).error()
+        assert error is not None
+        assert error["message"] == "Context size has been exceeded."
+        assert is_at_rest(harness)
+
+
+def test_page_locked_memory_is_kept_for_the_next_parks_within_the_budget(model: Path) -> None:
+    with engine(model, every_n_tokens=10, ram_mib=1) as harness:
+        for i in range(6):
+            harness.run(**chat(i, 15, n_prompt=150, id_slot=i % 4))
+            counters = harness.engine.snapshot().counters
+            assert counters.preempt_ram_bytes == 0
+            assert 0 < counters.pinned_pool_bytes <= 1024 * 1024
 
 
 def test_back_to_back_restores_do_not_park_somebody_at_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
