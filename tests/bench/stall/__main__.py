@@ -71,7 +71,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def table(results: dict[str, Any]) -> str:
-    """A line for each run: all gaps, those beside a copy, parks and throughput."""
+    """A line for each run: all gaps, those beside a copy, parks and throughput; then what each server said of parks."""
     row = "{:<9} {:>6} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}"
     lines = [
         row.format("run", "parks", "tok/s", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "beside*", "issue ms", "GB/s")
@@ -82,7 +82,8 @@ def table(results: dict[str, Any]) -> str:
         numbers += [result["gaps_beside_copies_ms"].get("p99"), parks.get("issue_ms_median"), parks.get("gb_s_median")]
         shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
         lines.append(row.format(name, result["n_parks"], f"{result['tokens_per_s']:.1f}", *shown))
-    return "\n".join([*lines, "* p99 of the gaps during which another chat was away for a part"])
+    lines.append("* p99 of the gaps during which another chat was away for a part")
+    return "\n".join([*lines, *(f"{name}: preemption {result['banner'] or '-'}" for name, result in results.items())])
 
 
 def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str, Any]:
