@@ -10,7 +10,7 @@ import pytest
 from pyggml_server.messages import Finished
 
 from tests.engine.harness import EngineHarness
-from tests.native.engine_on_simdev.test_async_parks import chat, engine, is_at_rest
+from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest
 from tests.native.simdev_library import SimdevLibrary
 
 FORCED: dict[str, Any] = {"every_n_tokens": 7, "rotate_s": 0.0}
