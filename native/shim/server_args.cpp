@@ -66,8 +66,11 @@ static void settle_unserved(const common_params & params) {
     if (params.speculative.has_dft()) {
         SRV_WRN("%s", "speculative decoding is not supported by pyggml-server yet: the draft model is not loaded\n");
     }
-    if (params.sleep_idle_seconds >= 0) {
-        SRV_WRN("%s", "--sleep-idle-seconds is not supported by pyggml-server yet: the model stays loaded\n");
+    if (!params.server_tools.empty() || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty()) {
+        SRV_WRN("%s", "built-in tools and MCP servers are not supported by pyggml-server yet: /tools answers 403\n");
+    }
+    if (params.ui_mcp_proxy) {
+        SRV_WRN("%s", "--ui-mcp-proxy is not supported by pyggml-server yet: /cors-proxy answers 403\n");
     }
 }
 
@@ -119,6 +122,7 @@ extern "C" int pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, py
             { "n_parallel", p.n_parallel },
             { "kv_unified", p.kv_unified },
             { "sse_ping_interval_s", p.sse_ping_interval },
+            { "sleep_idle_s", p.sleep_idle_seconds },
             { "n_threads_http", p.n_threads_http },
             { "model_name", p.model_alias.empty() ? p.model.get_name() : *p.model_alias.begin() },
             { "model_path", p.model.path },

@@ -4,6 +4,9 @@
 #include "server_translate.hpp"
 
 #include <algorithm>
+#include <cinttypes>
+#include <filesystem>
+#include <fstream>
 
 using json = common_json;
 
@@ -98,6 +101,19 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
     }
 }
 
+// --log-prompts-dir: the prompt in a file that is named for the time, as llama-server writes it.
+static void log_prompt(const std::string & folder, const json & prompt) {
+    if (folder.empty()) {
+        return;
+    }
+    const auto    path = std::filesystem::path(folder) / string_format("%012" PRId64 ".txt", ggml_time_ms());
+    std::ofstream file(path);
+    file << (prompt.is_string() ? prompt.get<std::string>() : prompt.dump(2));
+    if (!file) {
+        SRV_ERR("failed to create %s\n", path.string().c_str());
+    }
+}
+
 static std::vector<int32_t> user_starts(const common_chat_msg_delimiters & delimiters, const llama_tokens & tokens) {
     std::vector<int32_t> starts;
     for (const auto & span : delimiters.split(tokens).spans) {
@@ -115,6 +131,7 @@ static bool is_chat(task_response_type type) {
 
 static void add_tasks(pyggml_request & request, const json & data, const std::string & completion_id) {
     const pyggml_server & server = *request.server;
+    log_prompt(server.params.path_prompts_log_dir, data.at("prompt"));
     const auto            inputs =
         tokenize_input_prompts(server.vocab, nullptr, data.at("prompt"), true, true, server.init_opt);
     auto delimiters = common_chat_msg_delimiters_parse(json_value(data, "message_delimiters", json::array()));

@@ -119,7 +119,8 @@ class Server:
             match self._events.get():
                 case Loaded(translator=translator):
                     self._service.open(Backend(engine, translator))
-                    self._say_ready()
+                    if not self.is_ready.is_set():  # else it was loaded again
+                        self._say_ready()
                     self.is_ready.set()
                 case Ended(message=message):
                     log.error("%s", message)

@@ -71,12 +71,17 @@ class EndReasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class Wake:
+    """Somebody waits for the model that was freed while nothing was to be done: load it again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End every task as cancelled, drain transfers, free the model, end the thread."""
 
 
 Call = SlotAction | EndReasoning
-FromWeb = Submit | Cancel | Call
+FromWeb = Submit | Cancel | Call | Wake
 Inbound = FromWeb | Stop
 
 
@@ -217,6 +222,14 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Asleep:
+    """What can be said of a model that is not loaded: the bodies of GET /props and GET /v1/models."""
+
+    props: bytes
+    models: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the engine published after its latest pass; read without stopping it."""
 
@@ -224,6 +237,7 @@ class Snapshot:
     counters: Counters = field(default_factory=Counters)
     time_started_s: float = 0.0
     history: History = field(default_factory=History)
+    asleep: Asleep | None = None  # set while no model is loaded
 
 
 class EnginePort(Protocol):
@@ -237,3 +251,12 @@ class EnginePort(Protocol):
 
     def reset_rate_window(self) -> None:
         """Start new averaging windows for the rate gauges, as a scrape of /metrics does."""
+
+    def open_door(self) -> None:
+        """The web side has what it needs of a model that was loaded: requests may use it."""
+
+    def try_enter(self) -> bool:
+        """Begin to use the model, so that it stays loaded; False while there is none. Who got in must `leave`."""
+
+    def leave(self) -> None:
+        """End what `try_enter` began."""

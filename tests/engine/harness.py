@@ -81,6 +81,12 @@ class EngineHarness:
         self.engine.stop()
         assert self.engine.join(TIMEOUT_S), "the engine did not end"
 
+    def wait_until_awake(self) -> None:
+        """Wait for the next load of the model, after it was freed."""
+        ready = self._ready.get(timeout=TIMEOUT_S)
+        assert isinstance(ready, Translator), ready
+        self.translator = ready
+
     def failure(self) -> str | None:
         """Why the engine ended by itself, if it did."""
         try:

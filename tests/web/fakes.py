@@ -6,10 +6,12 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyggml_server.app import EngineFactory
+from pyggml_server.engine.sleep_guard import SleepGuard
 from pyggml_server.messages import (
+    Asleep,
     Call,
     Cancel,
     Deliver,
@@ -20,6 +22,7 @@ from pyggml_server.messages import (
     Submit,
     TaskHandle,
     Token,
+    Wake,
 )
 from pyggml_server.native.errors import RequestRefusedError, error_object
 from pyggml_server.native.request_kind import RequestKind
@@ -50,6 +53,7 @@ class FakeSettings:
     slot_save_path: str = ""
     public_path: str = ""
     ui: bool = True
+    sleep_idle_s: int = -1
     n_parallel: int = 4
     n_threads_http: int = -1
 
@@ -189,6 +193,7 @@ class FakeEngine:
         self._deliver = deliver
         self._on_ready = on_ready
         self.fail = on_failed
+        self._guard = SleepGuard()
 
     def start(self) -> None:
         self.started.set()
@@ -204,6 +209,32 @@ class FakeEngine:
 
     def snapshot(self) -> Snapshot:
         return self.published
+
+    def open_door(self) -> None:
+        self._guard.open()
+
+    def try_enter(self) -> bool:
+        return self._guard.try_enter()
+
+    def leave(self) -> None:
+        self._guard.leave()
+
+    def fall_asleep(self) -> bool:
+        """Free the model, if nobody uses it."""
+        is_asleep = self._guard.try_close()
+        if is_asleep:
+            self.published = replace(self.published, asleep=Asleep(b'{"is_sleeping":true}', b'{"asleep":"list"}'))
+        return is_asleep
+
+    def wake_up(self) -> None:
+        """Load it again."""
+        self.published = replace(self.published, asleep=None)
+        self._on_ready(self.translator)
+
+    def next_wake(self) -> None:
+        """Wait until somebody asks for the model."""
+        message = self.inbound.get(timeout=PATIENCE_S)
+        assert isinstance(message, Wake), message
 
     def reset_rate_window(self) -> None:
         self.n_window_resets += 1

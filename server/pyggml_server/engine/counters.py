@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyggml_server import messages
 
@@ -98,19 +98,26 @@ class Counters:
         self.tally.tokens_predicted_seconds_total += seconds
         self.window.add_predicted(n_steps, seconds)
 
-    def publish(self, **gauges: int) -> messages.Counters:
-        """A frozen copy with the gauges of this moment."""
-        tally = self.tally
-        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _BUCKETS}
+    def with_windows(self, published: messages.Counters) -> messages.Counters:
+        """What was published, with the rate windows of this moment. Any thread."""
         (prompt_steps, prompt_s), (predicted_steps, predicted_s) = self.window.values()
-        return messages.Counters(
-            **totals,
-            gap_bounds_s=GAP_BOUNDS_S,
-            gap_counts=tuple(tally.gap_counts),
-            survivor_gap_counts=tuple(tally.survivor_gap_counts),
+        return replace(
+            published,
             prompt_steps_window=prompt_steps,
             prompt_seconds_window=prompt_s,
             predicted_steps_window=predicted_steps,
             predicted_seconds_window=predicted_s,
+        )
+
+    def publish(self, **gauges: int) -> messages.Counters:
+        """A frozen copy with the gauges of this moment."""
+        tally = self.tally
+        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _BUCKETS}
+        counters = messages.Counters(
+            **totals,
+            gap_bounds_s=GAP_BOUNDS_S,
+            gap_counts=tuple(tally.gap_counts),
+            survivor_gap_counts=tuple(tally.survivor_gap_counts),
             **gauges,
         )
+        return self.with_windows(counters)

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
 from pyggml_server.engine import endings, landings
 from pyggml_server.engine.apply import Applier
-from pyggml_server.engine.batching import build_batch
-from pyggml_server.engine.observe import observe
+from pyggml_server.engine.counters import Counters
+from pyggml_server.engine.idle_clock import IdleClock
+from pyggml_server.engine.passes import run_pass
 from pyggml_server.engine.reception import Reception
-from pyggml_server.engine.shifts import shift_full_slots
+from pyggml_server.engine.sleep_guard import SleepGuard
 from pyggml_server.engine.snapshot import take_snapshot
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.step import run_batch
-from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Snapshot, Stop, Submit
+from pyggml_server.messages import Asleep, Cancel, Cancelled, Deliver, FromWeb, Inbound, Snapshot, Stop, Submit, Wake
 from pyggml_server.native.errors import LoadError
-from pyggml_server.planner.decide import decide
-from pyggml_server.planner.plan import Plan
 
 if TYPE_CHECKING:
     from pyggml_server.native.command_line import CommandLine
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # While nothing but copies is under way: how long a pass waits for a message before it asks again whether one landed.
 _POLL_S = 0.0005
+# While somebody still uses a model that is to be freed: how long until it is tried again.
+_SLEEP_POLL_S = 0.1
 
 
 class Engine:
@@ -58,8 +61,9 @@ class Engine:
         self._on_failed = on_failed
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._snapshot = Snapshot()
-        self._reset_window: Callable[[], None] = lambda: None
         self._time_started_s = time.time()
+        self._guard = SleepGuard()
+        self._counters = Counters()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     # -- any thread ---------------------------------------------------------------------------------------------------
@@ -83,47 +87,75 @@ class Engine:
         return not self._thread.is_alive()
 
     def snapshot(self) -> Snapshot:
-        """What was published after the latest pass."""
-        return self._snapshot
+        """What was published after the latest pass, with the rate windows of this moment."""
+        snapshot = self._snapshot
+        return replace(snapshot, counters=self._counters.with_windows(snapshot.counters))
 
     def reset_rate_window(self) -> None:
         """Start new averaging windows for the rate gauges."""
-        self._reset_window()
+        self._counters.window.reset()
+
+    def open_door(self) -> None:
+        """The web side has the translator that `on_ready` gave it."""
+        self._guard.open()
+
+    def try_enter(self) -> bool:
+        """Begin to use the model; False while it is not loaded, or the web side does not have it yet."""
+        return self._guard.try_enter()
+
+    def leave(self) -> None:
+        """End what `try_enter` began."""
+        self._guard.leave()
 
     # -- engine thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        while self._load_and_serve():
+            log.info("server is entering sleeping state")
+            gc.collect()  # the parts of an engine state refer to each other, and to the model
+            if not self._wait_for_wake():
+                return
+            log.info("server is exiting sleeping state")
+
+    def _load_and_serve(self) -> bool:
+        """One load of the model, until it is freed. Whether it is to be loaded again once somebody asks for it."""
         from pyggml_server.native.runtime import Runtime
 
         try:
             runtime = Runtime.load(self._command_line)
-            state = build_state(runtime, self._preempt)
+            state = build_state(runtime, self._preempt, self._counters)
         except LoadError as error:
             self._on_failed(str(error))
-            return
+            return False
         except Exception as error:
             log.exception("loading failed")
             self._on_failed(str(error))
-            return
-        self._reset_window = state.counters.window.reset
+            return False
         reception = Reception(state)
         self._publish(state, reception)
         self._on_ready(runtime.translator)
         try:
-            self._serve(state, reception)
+            return self._serve(state, reception)
         except Exception as error:
             log.exception("the engine ends")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
+            return False
         finally:
             endings.close_transfers(state)
             runtime.close()
 
-    def _serve(self, state: EngineState, reception: Reception) -> None:
+    def _serve(self, state: EngineState, reception: Reception) -> bool:
+        """Pass after pass, until the end (False) or until nothing was to be done for --sleep-idle-seconds (True)."""
         applier = Applier(state)
+        idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
-        while self._take_messages(_patience_s(state, reception, has_decoded), reception):
+        while self._take_messages(_patience_s(state, reception, has_decoded, idle), reception):
+            if _is_idle(state, reception) and idle.left_s() == 0.0 and self._guard.try_close():
+                self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
+                state.runtime.translator.close()
+                return True
             try:
-                has_decoded = _run_pass(state, reception, applier)
+                has_decoded = run_pass(state, reception, applier)
             except Exception as error:
                 log.exception("a pass failed")
                 endings.fail_all(state, str(error))
@@ -133,6 +165,16 @@ class Engine:
             endings.cancel(state, slot)
         self._publish(state, reception)
         self._refuse_late_tasks()
+        return False
+
+    def _wait_for_wake(self) -> bool:
+        """False when it is time to end. Nobody can have submitted a task: they were not let in."""
+        while True:
+            match self._inbox.get():
+                case Wake():
+                    return True
+                case Stop():
+                    return False
 
     def _take_messages(self, patience_s: float | None, reception: Reception) -> bool:
         """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end."""
@@ -163,43 +205,24 @@ class Engine:
                 return
             if isinstance(message, Submit):
                 message.task.close()
-            if not isinstance(message, Cancel | Stop):
+            if not isinstance(message, Cancel | Stop | Wake):
                 self._deliver([Cancelled(message.task_id)])
 
 
-def _patience_s(state: EngineState, reception: Reception, has_decoded: bool) -> float | None:
+def _is_idle(state: EngineState, reception: Reception) -> bool:
+    return not state.is_busy() and reception.is_empty  # the line moves up when the last slots have ended
+
+
+def _asleep(translator: Translator) -> Asleep:
+    props = json.loads(translator.props())
+    shown = json.dumps({**props, "is_sleeping": True}, ensure_ascii=False, separators=(",", ":"))
+    return Asleep(shown.encode(), translator.models())
+
+
+def _patience_s(state: EngineState, reception: Reception, has_decoded: bool, idle: IdleClock) -> float | None:
     """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
-    if not state.is_busy() and reception.is_empty:  # the line moves up when the last slots have ended
-        return None
+    if _is_idle(state, reception):
+        left_s = idle.left_s()
+        return None if left_s is None else max(left_s, _SLEEP_POLL_S)
+    idle.note_work()
     return _POLL_S if landings.are_in_flight(state) and not has_decoded else 0
-
-
-def _run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool:
-    """Whether anything was decoded."""
-    state.n_passes += 1
-    landings.poll(state)
-    reception.place()
-    if not state.is_busy():
-        return False
-    shift_full_slots(state)
-    plan = _plan_pass(state, applier)
-    landings.wait_before_shift(state)
-    parts = build_batch(state, plan)
-    landings.wait_before_shift(state)  # building a batch may find one
-    if parts:
-        run_batch(state, parts)
-    return bool(parts)
-
-
-def _plan_pass(state: EngineState, applier: Applier) -> Plan:
-    """Decide and apply until the plan allows a batch and every park that it ordered was made."""
-    refused: frozenset[int] = frozenset()
-    while True:
-        plan = decide(observe(state, refused), state.policy)
-        if plan.has_parks:
-            plan = decide(observe(state, refused, with_sizes=True), state.policy)
-        slot_id = applier.carry_out(plan)
-        if slot_id is not None:
-            refused |= {slot_id}
-        elif plan.may_decode:
-            return plan

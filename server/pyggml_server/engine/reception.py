@@ -13,7 +13,7 @@ from pyggml_server.engine.intake import Intake
 from pyggml_server.engine.slot import Job
 from pyggml_server.engine.slot_actions import SlotActions
 from pyggml_server.engine.state import EngineState
-from pyggml_server.messages import Answered, Cancel, EndReasoning, FromWeb, SlotAction, Submit
+from pyggml_server.messages import Answered, Cancel, EndReasoning, FromWeb, SlotAction, Submit, Wake
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Reception:
                 self._actions.add(message)
             case EndReasoning():
                 self._end_reasoning(message)
+            case Wake():
+                pass  # it is awake
 
     def place(self) -> None:
         """Give idle slots to those who wait for one, actions before tasks: they take one pass and no longer."""

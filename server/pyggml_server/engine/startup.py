@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
+from pyggml_server.engine.counters import Counters
 from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Slot
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def build_state(runtime: Runtime, options: PreemptOptions) -> EngineState:
-    """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not."""
+def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | None = None) -> EngineState:
+    """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not.
+
+    `counters` goes on counting where it is given, since a model may be loaded more than once in a run.
+    """
     limit_bytes = default_ram_limit_bytes() if options.ram_mib is None else options.ram_mib * MIB
     why_off = why_preemption_is_off(runtime, limit_bytes)
     policy = Policy(
@@ -33,7 +37,7 @@ def build_state(runtime: Runtime, options: PreemptOptions) -> EngineState:
     )
     transfers = _transfers(runtime, options, limit_bytes, why_off)
     slots = [Slot(i, runtime.n_ctx_slot, transfers(i)) for i in range(runtime.n_slots)]
-    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes)
+    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, counters or Counters())
 
 
 def _transfers(

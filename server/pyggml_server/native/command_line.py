@@ -40,6 +40,7 @@ class Settings:
     n_parallel: int
     kv_unified: bool
     sse_ping_interval_s: int
+    sleep_idle_s: int
     n_threads_http: int
     model_name: str
     model_path: str

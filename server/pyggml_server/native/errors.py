@@ -20,6 +20,10 @@ class UsageError(Exception):
     """The command line was refused; llama.cpp's parser has already said why on stderr when the message is empty."""
 
 
+class NotLoadedError(RuntimeError):
+    """The model was freed because nothing was to be done; it is loaded again for whoever waits for it."""
+
+
 class LoadError(Exception):
     """The model or its context could not be created; the message names the file or value and the remedy."""
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from pyggml_server.native.border import call, ffi, lib, take_bytes
-from pyggml_server.native.errors import RequestRefusedError
+from pyggml_server.native.errors import NotLoadedError, RequestRefusedError
 from pyggml_server.native.request import Request
 from pyggml_server.native.request_kind import RequestKind
 
@@ -24,8 +24,18 @@ class Translator:
     """What the web side may ask of a loaded model. `owner` keeps the native server alive."""
 
     def __init__(self, handle: Any, owner: Any) -> None:
-        self._handle = handle
+        self._loaded: Any = handle
         self._owner = owner
+
+    @property
+    def _handle(self) -> Any:
+        if self._loaded is None:
+            raise NotLoadedError("the model is not loaded")
+        return self._loaded
+
+    def close(self) -> None:
+        """Let go of the model. No request may be open; every call raises NotLoadedError from now on."""
+        self._loaded = self._owner = None
 
     def request(self, kind: RequestKind, body: bytes) -> Request:
         """Translate a body that asks for a computation to tasks. Raises RequestRefusedError."""

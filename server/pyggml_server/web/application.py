@@ -21,6 +21,7 @@ from pyggml_server.web.kept_streams import KeptStreamRoutes
 from pyggml_server.web.page import page
 from pyggml_server.web.pool import PoolRoutes
 from pyggml_server.web.service import Service
+from pyggml_server.web.sleep_gate import SleepGate
 from pyggml_server.web.status import StatusRoutes
 from pyggml_server.web.text import TextRoutes
 from pyggml_server.web.vertex import routes_with_vertex
@@ -41,7 +42,8 @@ def create_application(service: Service) -> ASGIApp:
         },
     )
     starlette.router.redirect_slashes = False
-    return Gate(starlette, service)
+    can_sleep = service.settings.sleep_idle_s >= 0
+    return Gate(SleepGate(starlette, service) if can_sleep else starlette, service)
 
 
 def routes(service: Service) -> list[BaseRoute]:

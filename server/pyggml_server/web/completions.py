@@ -78,6 +78,7 @@ class CompletionRoute:
         if error is not None:
             await error(scope, receive, send)
         elif conversation_id:
+            await owned.enter_async_context(service.awake())  # the stream outlives this request and its hold
             kept = self._keep(conversation_id, request, exchange, messages, owned.pop_all())
             await replay(kept, 0)(scope, receive, send)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyggml_server.messages import EnginePort, Outbound
 from pyggml_server.web.errors import refused
@@ -37,6 +37,16 @@ class Mailbox:
             self._loop.call_soon_threadsafe(self._route, tuple(batch))
         except RuntimeError:
             # the loop is closed: the web side ended first, and nobody waits for these messages
+            return
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Have the event loop call a function. Any thread; does not block, and does nothing without a loop."""
+        if self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            # the loop is closed: nobody waits for this any more
             return
 
     def open(self, engine: EnginePort, n_tasks: int) -> Exchange:

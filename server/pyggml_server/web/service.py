@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
-from pyggml_server.messages import EnginePort
+from pyggml_server.messages import EnginePort, Wake
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import TranslatorPort, WebSettings
@@ -43,16 +45,20 @@ class Service:
         self._backend: Backend | None = None
         self._unavailable: str | None = LOADING_MESSAGE
         self._limiter: anyio.CapacityLimiter | None = None
+        self._opened = asyncio.Event()
 
     def open(self, backend: Backend) -> None:
         """The model is loaded: answer every route from now on."""
         self._backend = backend
+        backend.engine.open_door()
+        self.mailbox.call(self._note_opened)
         if self._unavailable == LOADING_MESSAGE:
             self._unavailable = None
 
     def stop(self) -> None:
         """Refuse new requests and end the running ones. Event loop thread."""
         self._unavailable = STOPPING_MESSAGE
+        self._note_opened()
         self.mailbox.stop()
 
     @property
@@ -66,6 +72,30 @@ class Service:
         if self._backend is None:
             raise refused(LOADING_MESSAGE, "unavailable_error")
         return self._backend
+
+    @asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        """The model is loaded, and stays so inside. Waits for it where it was freed (--sleep-idle-seconds).
+
+        Raises RequestRefusedError while it loads for the first time, and once the server stops.
+        """
+        engine = self.backend.engine
+        while True:
+            opened = self._opened  # taken before the door is tried: who opens it later sets this one
+            if engine.try_enter():
+                break
+            if self._unavailable is not None:
+                raise refused(self._unavailable, "unavailable_error")
+            engine.submit(Wake())
+            await opened.wait()
+        try:
+            yield
+        finally:
+            engine.leave()
+
+    def _note_opened(self) -> None:
+        self._opened.set()
+        self._opened = asyncio.Event()
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run native work on a worker thread. A call that has begun is waited for, also when the request is cancelled:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pyggml_server import metrics
+from pyggml_server.native.errors import NotLoadedError
 from pyggml_server.web.errors import json_response, refusal
+from pyggml_server.web.ports import TranslatorPort
 from pyggml_server.web.service import Service
 from pyggml_server.web.slots import refuse_without_slots, slots_json
 
@@ -22,10 +26,19 @@ class StatusRoutes:
         return json_response(b'{"status":"ok"}')
 
     async def models(self, _: Request) -> Response:
-        return json_response(await self._service.in_thread(self._service.backend.translator.models))
+        asleep = self._service.backend.engine.snapshot().asleep
+        return json_response(asleep.models if asleep else await self._ask(lambda translator: translator.models()))
 
     async def props(self, _: Request) -> Response:
-        return json_response(await self._service.in_thread(self._service.backend.translator.props))
+        asleep = self._service.backend.engine.snapshot().asleep
+        return json_response(asleep.props if asleep else await self._ask(lambda translator: translator.props()))
+
+    async def _ask(self, question: Callable[[TranslatorPort], bytes]) -> bytes:
+        try:
+            return await self._service.in_thread(question, self._service.backend.translator)
+        except NotLoadedError:  # it was freed, or loaded again, since we looked
+            async with self._service.awake():
+                return await self._service.in_thread(question, self._service.backend.translator)
 
     async def change_props(self, _: Request) -> Response:
         """As in llama-server nothing can be changed yet, with or without --props."""

@@ -1,0 +1,45 @@
+"""One pass of the engine: land copies, place tasks, plan, decode. Engine thread."""
+
+from __future__ import annotations
+
+from pyggml_server.engine import landings
+from pyggml_server.engine.apply import Applier
+from pyggml_server.engine.batching import build_batch
+from pyggml_server.engine.observe import observe
+from pyggml_server.engine.reception import Reception
+from pyggml_server.engine.shifts import shift_full_slots
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.step import run_batch
+from pyggml_server.planner.decide import decide
+from pyggml_server.planner.plan import Plan
+
+
+def run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool:
+    """Whether anything was decoded."""
+    state.n_passes += 1
+    landings.poll(state)
+    reception.place()
+    if not state.is_busy():
+        return False
+    shift_full_slots(state)
+    plan = _plan_pass(state, applier)
+    landings.wait_before_shift(state)
+    parts = build_batch(state, plan)
+    landings.wait_before_shift(state)  # building a batch may find one
+    if parts:
+        run_batch(state, parts)
+    return bool(parts)
+
+
+def _plan_pass(state: EngineState, applier: Applier) -> Plan:
+    """Decide and apply until the plan allows a batch and every park that it ordered was made."""
+    refused: frozenset[int] = frozenset()
+    while True:
+        plan = decide(observe(state, refused), state.policy)
+        if plan.has_parks:
+            plan = decide(observe(state, refused, with_sizes=True), state.policy)
+        slot_id = applier.carry_out(plan)
+        if slot_id is not None:
+            refused |= {slot_id}
+        elif plan.may_decode:
+            return plan

@@ -1,0 +1,36 @@
+"""Keeps the model loaded while a request needs it, and has it loaded again (--sleep-idle-seconds). Pure ASGI."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pyggml_server.native.errors import RequestRefusedError
+from pyggml_server.web.errors import error_response
+from pyggml_server.web.service import Service
+
+# what answers without the model: nobody who only looks wakes it. Without --api-prefix.
+LOOKING = frozenset({"/health", "/v1/health", "/props", "/models", "/v1/models", "/metrics"})
+PAGES = frozenset({"/", "/index.html", "/pool", "/pool.json"})
+
+
+class SleepGate:
+    """Lets every request through, those that need the model once it is there."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. Other scopes (lifespan) pass through."""
+        if scope["type"] != "http" or self._only_looks(scope):
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with self._service.awake():
+                await self._app(scope, receive, send)
+        except RequestRefusedError as refused:
+            await error_response(refused.status, refused.error)(scope, receive, send)
+
+    def _only_looks(self, scope: Scope) -> bool:
+        path = scope["path"].removeprefix(self._service.settings.api_prefix)
+        return scope["method"] == "GET" and path in LOOKING | PAGES
