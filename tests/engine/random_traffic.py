@@ -55,7 +55,7 @@ def random_body(rng: random.Random, kind: Traffic) -> dict[str, object]:
         prompt = [rng.choice((100, 200))] * (n_prompt // 2) + [300 + rng.randrange(4)] * (n_prompt - n_prompt // 2)
     body: dict[str, object] = {
         "prompt": prompt,
-        "n_predict": rng.choice([0, 1, rng.randrange(1, kind.max_predict), kind.max_predict]),
+        "n_predict": rng.choice([0, 1, *(rng.randrange(1, kind.max_predict) for _ in range(3)), kind.max_predict]),
         "ignore_eos": rng.random() < 0.7,
         "cache_prompt": rng.random() < 0.7,
         "stream": rng.random() < 0.5,

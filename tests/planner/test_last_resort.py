@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from pyggml_server.planner import Plan, Policy, decide
 from pyggml_server.planner.plan import FailContext, HoldPrompt, Park, Reason, WaitForPark
 from pyggml_server.planner.policy import VictimPolicy
 
+from tests.planner.model_engine import ModelEngine
+from tests.planner.model_pool import Copies, Setup
 from tests.planner.views import generating, only, orders, parked, prompting, started, view_of
 
 POLICY = Policy()
@@ -31,6 +34,18 @@ def test_a_draft_is_given_up_whole_or_in_part_before_its_request_fails() -> None
     assert plan.draft_limits == {0: 2}
     plan = decide(view_of(generating(0, 300, n_step_cells=5), n_cells_found=301), POLICY)
     assert plan.draft_limits == {0: 0}
+
+
+@pytest.mark.parametrize("copies", Copies)
+@pytest.mark.parametrize("n_draft", [0, 4])
+def test_last_resort_with_and_without_drafts(n_draft: int, copies: Copies) -> None:
+    """A pool that has 20 cells fewer than it says: four chats that would overflow it anyway all finish."""
+    engine = ModelEngine(Setup(n_cells=200, n_cells_missing=20, copies=copies), Policy())
+    for _ in range(4):
+        engine.submit(20, 60, n_draft)
+    engine.run_out(3000)
+    assert [request.endings for request in engine.requests] == [["finished"]] * 4
+    assert engine.counts["Park"] >= 1
 
 
 def test_only_the_request_that_cannot_fit_fails_and_only_when_nobody_can_be_parked() -> None:

@@ -218,6 +218,13 @@ def test_parent_and_children_that_share_cells_are_parked_as_one() -> None:
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2)]
 
 
+def test_of_a_group_the_member_whose_copy_frees_cells_late_is_waited_for() -> None:
+    """The first member copies synchronously, since a buffer of its slot was pageable once."""
+    family = [generating(i, 310, n_cells_owned=10, group_id=7, frees_on_landing=i == 2) for i in (1, 2)]
+    crowded = view_of(generating(0, 680), *family, n_cells_used=1000, groups=(GroupView(7, 320, 320),))
+    assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2), ("WaitForPark", 2)]
+
+
 def test_a_group_with_one_member_that_cannot_leave_stays() -> None:
     family = [generating(i, 310, n_cells_owned=10, group_id=7, has_pending_shift=i == 2) for i in (1, 2)]
     crowded = view_of(generating(0, 680), *family, n_cells_used=1000, groups=(GroupView(7, 320, 320),))

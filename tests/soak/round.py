@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from tests.engine.invariants import broken_after_passes
 from tests.engine.random_traffic import KINDS, drive, is_expected
 from tests.soak.faults import Refusals, choose_pageable
 
-#: Always said by a round that goes on; anything else that is logged with a traceback is a fault.
+#: Of a round: enough for its parks to meet each other.
+N_REQUESTS = 30
 _log = logging.getLogger("pyggml_server")
 
 
@@ -28,7 +30,7 @@ def run_round(model: Path, seed: str) -> str:
     with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed:
         refusals = Refusals(patch, rng)
         with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt) as harness:
-            everyone = drive(harness, rng, kind)
+            everyone = drive(harness, rng, replace(kind, n_requests=N_REQUESTS))
             counters = harness.engine.snapshot().counters
     assert not broken, broken
     assert not failed, failed

@@ -17,7 +17,7 @@ from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit
-from pyggml_server.planner.victims import choose_victims, frees_late, leave_actions, next_victim, park_actions, refusals
+from pyggml_server.planner.victims import choose_victims, leave_actions, next_victim, park_actions, refusals
 from pyggml_server.planner.view import SlotPhase, View
 
 
@@ -62,8 +62,9 @@ def _leave_for_step(sketch: PlanSketch, victims: list[Unit]) -> bool:
     for unit in victims:
         orders = leave_actions(sketch.view, unit, Reason.STEP_SHORT)
         sketch.extend(orders)
-        if late := next((order for order in orders if isinstance(order, Park) and frees_late(unit)), None):
-            sketch.add(WaitForPark(late.slot_id, Reason.STEP_SHORT))
+        late = [slot.slot_id for slot in unit if slot.frees_on_landing]
+        if late and any(isinstance(order, Park) for order in orders):
+            sketch.add(WaitForPark(late[0], Reason.STEP_SHORT))
             return False
     return True
 
