@@ -13,9 +13,10 @@ from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.engine.transfer_choice import PROBE_BYTES
-from pyggml_server.native.runtime import PyggmlError, Runtime, UnsupportedError
+from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Runtime, Sample, UnsupportedError
 
 N_STATE_BYTES = 4 * PROBE_BYTES
+N_CELL_BYTES = 8192
 
 
 class Device:
@@ -87,9 +88,19 @@ class FakeNative:
 class FakeContext:
     """Every sequence's state has the same size."""
 
+    def __init__(self) -> None:
+        self.n_cells_of_0 = 0
+
     def state_size(self, seq_id: int) -> int:
         assert seq_id == 0
-        return N_STATE_BYTES
+        return N_CELL_BYTES if self.n_cells_of_0 == 1 else N_STATE_BYTES
+
+    def seq_remove(self, seq_id: int) -> None:
+        assert seq_id == 0
+        self.n_cells_of_0 = 0
+
+    def note_decoded(self) -> None:
+        return None
 
     def save_state(self, seq_id: int, out: Any) -> None:
         assert (seq_id, len(out)) == (0, N_STATE_BYTES)
@@ -104,6 +115,11 @@ class FakeRuntime:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.context = FakeContext()
+
+    def step(self, batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
+        assert (len(batch.token), rows) == (1, [])
+        self.context.n_cells_of_0 = 1
+        return 0, []
 
     def new_transfer(self) -> FakeNative:
         if self.device.obstacle is not None:
@@ -176,6 +192,24 @@ def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously
     assert warnings == [
         f"slot 0: parks synchronously from now on: a buffer of {N_STATE_BYTES} bytes is not page-locked"
     ]
+
+
+def test_each_slot_has_its_share_of_the_pool_page_locked_at_load_and_nobody_holds_it() -> None:
+    state = build(Device())
+    assert [slot.transfer.pinned_bytes for slot in state.slots] == [256 * N_CELL_BYTES] * 2
+    assert state.ram_held_bytes() == 0
+    assert state.runtime.context.n_cells_of_0 == 0  # type: ignore[attr-defined]
+
+
+def test_no_more_than_a_quarter_of_the_budget_is_page_locked_at_load() -> None:
+    state = build_state(cast(Runtime, FakeRuntime(Device())), PreemptOptions(ram_mib=8))
+    assert [slot.transfer.pinned_bytes for slot in state.slots] == [PROBE_BYTES] * 2
+
+
+def test_what_turns_out_pageable_at_load_is_given_back_and_left_to_the_parks() -> None:
+    state = build(Device(pageable_above_bytes=PROBE_BYTES))
+    assert [slot.transfer.pinned_bytes for slot in state.slots] == [0, 0]
+    assert all(slot.transfer.frees_on_landing for slot in state.slots)
 
 
 def test_without_preemption_no_transfer_is_made(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,12 @@ def test_a_kept_buffer_that_is_too_small_or_far_too_large_is_freed_first() -> No
         assert own.size_bytes == 0
 
 
+def test_a_kept_buffer_that_is_small_beside_the_limit_is_used_again_for_any_state() -> None:
+    kept, (own,) = buffers(2400, (300, False))
+    kept.make_room(own, 1)
+    assert own.size_bytes == 300
+
+
 def test_the_largest_kept_buffers_of_others_go_until_the_new_one_fits_the_limit() -> None:
     kept, (own, small, large, held) = buffers(1000, (0, False), (200, False), (300, False), (400, True))
     kept.make_room(own, 350)

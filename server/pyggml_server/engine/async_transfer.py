@@ -102,6 +102,15 @@ class AsyncTransfer:
     def state_bytes(self) -> int:
         return self._native.n_state_bytes
 
+    def keep_ready(self, n_bytes: int) -> None:
+        """Page-lock a buffer that nobody holds yet; blocks for that. Memory that turns out pageable is given back."""
+        try:
+            self._native.reserve(n_bytes)
+        except (MemoryError, PyggmlError):
+            return  # a park asks again, for what it needs
+        if not self._native.is_pinned:
+            self._native.release_buffer()
+
     def save(self, seq_id: int) -> None:
         """Issue the copy out. Blocks to page-lock a buffer where the one it has is too small."""
         try:

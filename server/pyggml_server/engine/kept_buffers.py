@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# A kept buffer is used again for a state of at least this part of its size: it is charged whole.
-LEAST_USE = 0.5
+# A kept buffer is charged whole. One that is larger than this part of the limit is used again only for a state of at
+# least this part of its size: else it would keep others from being parked.
+SMALL_SHARE = 1 / 8
+LEAST_USE = 1 / 2
 
 
 class KeptBuffer(Protocol):
@@ -55,5 +57,5 @@ class KeptBuffers:
                 other.free()
 
     def _suits(self, kept_bytes: int, n_bytes: int, held_bytes: int) -> bool:
-        is_too_large = n_bytes < LEAST_USE * kept_bytes or held_bytes + kept_bytes > self._limit_bytes
-        return kept_bytes >= n_bytes and not is_too_large
+        is_wasted = kept_bytes > SMALL_SHARE * self._limit_bytes and n_bytes < LEAST_USE * kept_bytes
+        return kept_bytes >= n_bytes and not is_wasted and held_bytes + kept_bytes <= self._limit_bytes

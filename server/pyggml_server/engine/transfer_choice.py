@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.first_buffers import first_buffer_bytes
 from pyggml_server.engine.host_memory import MIB
 from pyggml_server.engine.kept_buffers import KeptBuffers
 from pyggml_server.engine.pageable_fallback import FallbackTransfer
@@ -44,7 +45,8 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int) ->
         why_not = str(error)
     if why_not is not None:
         return _synchronous(runtime, why_not)
-    make = partial(_with_fallback, runtime, KeptBuffers(ram_limit_bytes))
+    first_bytes = first_buffer_bytes(runtime, ram_limit_bytes)
+    make = partial(_with_fallback, runtime, KeptBuffers(ram_limit_bytes), first_bytes)
     return TransferChoice(make, "asynchronous copies, page-locked memory offered")
 
 
@@ -65,6 +67,7 @@ def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
     return TransferChoice(lambda _slot_id: SyncTransfer(runtime), f"synchronous copies to pageable memory ({why})")
 
 
-def _with_fallback(runtime: Runtime, kept: KeptBuffers, slot_id: int) -> Transfer:
+def _with_fallback(runtime: Runtime, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
     transfer = AsyncTransfer(runtime.context, runtime.new_transfer(), kept)
+    transfer.keep_ready(first_bytes)
     return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, runtime))

@@ -189,6 +189,7 @@ def test_a_parked_sequence_that_cannot_fit_fails_with_the_context_error(
 
 def test_page_locked_memory_is_kept_for_the_next_parks_within_the_budget(model: Path) -> None:
     with engine(model, every_n_tokens=10, ram_mib=1) as harness:
+        assert harness.engine.snapshot().counters.pinned_pool_bytes > 0  # before anybody has parked
         for i in range(6):
             harness.run(**chat(i, 15, n_prompt=150, id_slot=i % 4))
             counters = harness.engine.snapshot().counters
