@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from pyggml.context import Context
 from pyggml.errors import InvalidArgumentError, OutOfMemoryError, StateError, TransferInFlightError, UnsupportedError
 from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
+from pyggml.pinned_range import PinnedRange
 from pyggml.state_format import Buffer, byte_view
 
 
@@ -25,7 +27,8 @@ class TransferBuffer(ABC):
         out = ffi.new("struct llama_state_seq_copy **")
         call(lib.pyggml_transfer_init, context.native_pointer(), out, error=UnsupportedError)
         self._context = context
-        self._handle = NativeHandle(out[0], context.on_its_thread(lib.pyggml_transfer_free), "transfer")
+        self._lent: list[PinnedRange] = []  # the range of a pool that is the buffer, if one is
+        self._handle = NativeHandle(out[0], context.on_its_thread(partial(_free, self._lent)), "transfer")
         self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
         self._n_state_bytes = 0
 
@@ -77,12 +80,29 @@ class TransferBuffer(ABC):
             self._check_no_views("grown")
             call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)
             self._n_state_bytes = 0
+            _give_back(self._lent)
+
+    def use(self, part: PinnedRange) -> None:
+        """Takes a range of a PinnedPool as its buffer, in place of what it had, and with it the duty to give it back.
+
+        It does so in `release_buffer`, in `close`, and when the buffer grows or another range is used. Costs nothing.
+        Raises BufferError (a view of its state is alive), TransferInFlightError.
+        """
+        self._idle_context()
+        self._check_no_views("replaced")
+        memory = ffi.cast("void *", part.address)
+        if not lib.llama_state_seq_copy_buf_use(self._handle.pointer(), memory, part.n_bytes, part.piece_bytes, True):
+            raise InvalidArgumentError(f"the range of {part.n_bytes} bytes cannot be the transfer's buffer")
+        _give_back(self._lent)
+        self._lent.append(part)
+        self._n_state_bytes = 0
 
     def release_buffer(self) -> None:
         """Gives the buffer back, and the state in it. Blocks until no copy is in flight. Raises BufferError."""
         self.cancel()
         self._check_no_views("released")
         call(lib.pyggml_transfer_release, self._handle.pointer())
+        _give_back(self._lent)
 
     @property
     def buffer_bytes(self) -> int:
@@ -121,6 +141,17 @@ class TransferBuffer(ABC):
     def _writable_state(self) -> npt.NDArray[np.uint8]:
         buffer = lib.llama_state_seq_copy_buf(self._handle.pointer())
         return np.frombuffer(ffi.buffer(buffer, self._n_state_bytes), np.uint8)
+
+
+def _free(lent: list[PinnedRange], pointer: CData) -> None:
+    lib.pyggml_transfer_free(pointer)
+    _give_back(lent)
+
+
+def _give_back(lent: list[PinnedRange]) -> None:
+    """Only once no copy uses the range any more."""
+    while lent:
+        lent.pop().give_back()
 
 
 class _StateView:

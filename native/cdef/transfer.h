@@ -15,5 +15,7 @@ int pyggml_transfer_wait(struct llama_state_seq_copy * copy, pyggml_error * err)
 
 size_t    llama_state_seq_copy_buf_size(const struct llama_state_seq_copy * copy);
 uint8_t * llama_state_seq_copy_buf(struct llama_state_seq_copy * copy);
+bool      llama_state_seq_copy_buf_use(struct llama_state_seq_copy * copy, void * ptr, size_t size, size_t piece,
+                                       bool pinned);
 bool      llama_state_seq_copy_buf_can_pin(const struct llama_state_seq_copy * copy);
 bool      llama_state_seq_copy_buf_is_pinned(const struct llama_state_seq_copy * copy);

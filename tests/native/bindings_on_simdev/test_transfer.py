@@ -14,6 +14,7 @@ from pyggml import (
     Context,
     InvalidArgumentError,
     NoRoomError,
+    PinnedPool,
     StateError,
     Transfer,
     TransferInFlightError,
@@ -96,6 +97,72 @@ def test_a_buffer_that_is_large_enough_is_used_again(context: Context, transfer:
     assert (transfer.buffer_bytes, transfer.is_pinned, transfer.can_pin) == (n_bytes, True, True)
     transfer.release_buffer()
     assert (transfer.buffer_bytes, transfer.n_state_bytes, transfer.is_pinned) == (0, 0, False)
+
+
+PIECE_BYTES = 1 << 14
+
+
+@pytest.fixture
+def pool(context: Context) -> Iterator[PinnedPool]:
+    with PinnedPool(context, 64 * PIECE_BYTES, PIECE_BYTES) as made:
+        made.fill(64 * PIECE_BYTES)
+        yield made
+
+
+def test_a_transfer_uses_a_range_of_a_pool_and_gives_it_back(context: Context, pool: PinnedPool) -> None:
+    before = rows_by_position(context.save_state(1))
+    n_bytes = context.state_size(1)
+    gap = pool.take(100)  # so that the range begins inside a piece
+    part = pool.take(n_bytes)
+    assert gap is not None
+    assert part is not None
+    with Transfer(context) as transfer:
+        transfer.use(part)
+        assert (transfer.buffer_bytes, transfer.is_pinned, pool.held_bytes > n_bytes) == (n_bytes, True, True)
+        transfer.save(1)
+        transfer.wait()
+        context.seq_remove(1)
+        transfer.restore(2)
+        transfer.wait()
+        assert rows_by_position(context.save_state(2)) == before
+        transfer.release_buffer()
+        gap.give_back()
+        assert (transfer.buffer_bytes, pool.held_bytes) == (0, 0)
+
+
+def test_a_range_is_given_back_when_the_buffer_grows_and_when_the_transfer_is_closed(
+    context: Context, pool: PinnedPool
+) -> None:
+    transfer = Transfer(context)
+    for _ in range(2):
+        part = pool.take(1000)
+        assert part is not None
+        transfer.use(part)
+    held_bytes = pool.held_bytes
+    transfer.reserve(2000)
+    assert (pool.held_bytes, transfer.is_pinned) == (0, True)
+    part = pool.take(1000)
+    assert part is not None
+    transfer.use(part)
+    assert pool.held_bytes == held_bytes
+    transfer.close()
+    assert pool.held_bytes == 0
+
+
+def test_a_range_is_given_back_only_after_the_copy_that_uses_it(
+    context: Context, pool: PinnedPool, simdev: SimdevLibrary
+) -> None:
+    with Transfer(context) as transfer:
+        part = pool.take(context.state_size(0))
+        assert part is not None
+        transfer.use(part)
+        hold(simdev, transfer)
+        with pytest.raises(TransferInFlightError):
+            transfer.use(part)
+        assert pool.held_bytes > 0
+        simdev.release()
+        transfer.release_buffer()
+        assert (transfer.done(), pool.held_bytes) == (True, 0)
 
 
 # -- overlap and waiting -----------------------------------------------------------------------------------------------
