@@ -16,6 +16,7 @@ NEEDED = {
         "llama_memory_seq_n_cells",
         "llama_state_seq_copy_init",
         "llama_host_memory_pin",
+        "llama_state_seq_copy_buf_use",
     ),
 }
 PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "tools/mtmd/mtmd.h")

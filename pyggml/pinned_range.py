@@ -1,4 +1,4 @@
-"""A part of a pool of page-locked memory, from when it is taken until it is given back. The pool's thread."""
+"""A part of a pool of page-locked memory, from when it is taken until it is given back. Any thread."""
 
 from __future__ import annotations
 
