@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import logging
 import subprocess
+import threading
 import xml.etree.ElementTree as ElementTree
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar, cast
 
 import pytest
 from pyggml_server.engine.apply import Applier
 from pyggml_server.planner.plan import Park, Plan, Reason
 
+from tests.bench.stall.chats import run_chats
 from tests.bench.stall.gaps import Arrivals, Gap, shared_window, summary_ms, survivors_gaps, tokens_per_s
+from tests.bench.stall.servers import Server
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import _copies
 from tests.engine.fakes import FakeTransfer, generating_state
@@ -53,6 +60,37 @@ def test_the_servers_own_log_line_is_understood(caplog: pytest.LogCaptureFixture
         Applier(state).carry_out(Plan((Park(0, Reason.FORCED),)))
     copies = _copies("\n".join(record.getMessage() for record in caplog.records), "parked")
     assert (copies["n"], copies["issue_ms_median"], copies["landed_ms_worst"]) == (1, 0.5, 2.0)
+
+
+def events(*lines: dict[str, object]) -> bytes:
+    return b"".join(b"data: " + json.dumps(line).encode() + b"\n\n" for line in lines)
+
+
+class OneStream(http.server.BaseHTTPRequestHandler):
+    body: ClassVar[bytes] = b""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Says nothing."""
+
+
+@pytest.mark.parametrize(("n_predicted", "ends_well"), [(3, True), (2, False)])
+def test_a_chat_is_complete_by_the_servers_own_count(n_predicted: int, ends_well: bool) -> None:
+    """Its second token ended inside a character and came in no event."""
+    body = events({"tokens": [7]}, {"tokens": [9]}, {"stop": True, "tokens_predicted": n_predicted})
+    handler = type("Handler", (OneStream,), {"body": body})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = cast(Server, SimpleNamespace(host="127.0.0.1", port=server.server_port))
+        with nullcontext() if ends_well else pytest.raises(RuntimeError, match="2 of 3 tokens"):
+            (chat,) = run_chats(place, n_chats=1, n_prompt=1, n_tokens=3, n_apart=1)
+            assert len(chat.tokens_s) == 2
+        server.shutdown()
 
 
 def test_the_picture_is_svg_with_a_line_for_each_run_that_has_gaps() -> None:

@@ -41,6 +41,7 @@ class _Chat(threading.Thread):
         self._n_tokens = n_tokens
         self._changed = threading.Condition()
         self._has_ended = False
+        self._n_predicted = 0
 
     def wait_for_tokens(self, n_tokens: int) -> None:
         with self._changed:
@@ -51,8 +52,9 @@ class _Chat(threading.Thread):
             self._follow()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.error = str(error) or type(error).__name__
-        if self.error is None and len(self.arrivals.tokens_s) < self._n_tokens:
-            self.error = f"it has {len(self.arrivals.tokens_s)} of {self._n_tokens} tokens"
+        # Not by what arrived: a token that ends inside a character brings no event of its own.
+        if self.error is None and self._n_predicted < self._n_tokens:
+            self.error = f"it has {self._n_predicted} of {self._n_tokens} tokens"
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
@@ -61,6 +63,7 @@ class _Chat(threading.Thread):
         body = {
             "prompt": [1000 + 7 * self.number + i % 5 for i in range(self._n_prompt)],
             "n_predict": self._n_tokens,
+            "seed": self.number,
             "ignore_eos": True,
             "cache_prompt": False,
             "stream": True,
@@ -87,7 +90,9 @@ class _Chat(threading.Thread):
             event = json.loads(line[6:])
             if "error" in event:
                 self.error = str(event["error"])
-            if not event.get("stop", False):
-                with self._changed:
-                    self.arrivals.tokens_s += [now_s] * len(event.get("tokens", ()))
-                    self._changed.notify_all()
+            if event.get("stop", False):
+                self._n_predicted = event.get("tokens_predicted", 0)
+                return
+            with self._changed:
+                self.arrivals.tokens_s += [now_s] * len(event.get("tokens", ()))
+                self._changed.notify_all()
