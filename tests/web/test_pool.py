@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyggml_server.history import PoolEvent
-from pyggml_server.messages import Counters, Snapshot
+from pyggml_server.messages import Asleep, Counters, Snapshot
 from pyggml_server.web.pool import PoolJson, assemble_page, page_headers
 
 from tests.web.fakes import FakeSettings
@@ -77,6 +77,15 @@ def test_a_history_that_is_new_is_shown_and_one_that_is_not_is_not_made_again() 
 
 def never_asked(_event: PoolEvent) -> dict[str, object]:
     raise AssertionError("this was made before")
+
+
+def test_a_model_that_sleeps_holds_no_cells() -> None:
+    awake = busy_pool(now_s=1000.0)
+    assert read(awake, 1000.0)["is_asleep"] is False
+    shown = read(replace(awake, asleep=Asleep(b"{}", b"{}")), 1000.0)
+    assert shown["is_asleep"] is True
+    assert (shown["pool"]["n_cells"], shown["pool"]["n_cells_used"]) == (1024, 0)
+    assert [slot["n_cells"] for slot in shown["slots"]] == [0] * 4
 
 
 def test_an_engine_that_has_seen_nothing_yet_gives_an_empty_pool(server: Running) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from pyggml_server.history import EventKind, History, PoolEvent
-from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
+from pyggml_server.messages import Asleep, Counters, SlotSnapshot, Snapshot
 
 from tests.web.browser import PHONE_PX, PoolPage, browser
 from tests.web.fakes import FakeSettings
@@ -206,6 +206,13 @@ def test_a_server_with_a_key_is_shown_after_the_key_was_typed(page: PoolPage) ->
         page.until_text("status", "Live")
         assert page.text("key-form") == ""
         assert page.text("cells-text").startswith("640 of 1024 cells")
+
+
+def test_the_page_says_when_the_model_sleeps(page: PoolPage, server: Running) -> None:
+    server.engine.published = replace(busy_pool(), asleep=Asleep(b"{}", b"{}"))
+    page.open(server.url + "/pool")
+    page.until_text("status", "Live. The model sleeps until the next request.")
+    assert page.text("cells-text") == "0 of 1024 cells in use: 1024 free."
 
 
 def test_the_page_waits_for_the_model_and_says_when_the_server_is_gone(page: PoolPage) -> None:

@@ -25,6 +25,8 @@ def server() -> Iterator[Running]:
         ("/v1/models", '{"asleep":"list"}'),
         ("/metrics", None),
         ("/", None),
+        ("/pool", None),
+        ("/pool.json", None),
     ],
 )
 def test_who_only_looks_wakes_nobody(server: Running, path: str, body: str | None) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from typing import Generic, TypeVar
 
@@ -65,8 +66,12 @@ class PoolJson:
 
     def render(self, snapshot: Snapshot, now_s: float) -> bytes:
         """`now_s` of the monotonic clock: the page tells by it how long ago everything was."""
+        is_asleep = snapshot.asleep is not None
+        if is_asleep:
+            snapshot = _without_cells(snapshot)
         parts = {
             "now_s": _text(now_s),
+            "is_asleep": _text(is_asleep),
             "pool": _text(_pool(snapshot.counters)),
             "totals": _text({name: getattr(snapshot.counters, name) for name in TOTALS}),
             "slots": _text([_slot(slot, now_s) for slot in snapshot.slots]),
@@ -120,6 +125,12 @@ def page_headers(page: bytes) -> dict[str, str]:
 def _hash_of(page: bytes, tag: bytes) -> str:
     inside = page.partition(b"<" + tag + b">")[2].partition(b"</" + tag + b">")[0]
     return "sha256-" + base64.b64encode(hashlib.sha256(inside).digest()).decode()
+
+
+def _without_cells(snapshot: Snapshot) -> Snapshot:
+    """The pool of a model that was freed (--sleep-idle-seconds): what idle slots kept went with it."""
+    slots = tuple(replace(slot, n_cells=0) for slot in snapshot.slots)
+    return replace(snapshot, slots=slots, counters=replace(snapshot.counters, kv_cells_used=0))
 
 
 def _pool(counters: Counters) -> dict[str, object]:

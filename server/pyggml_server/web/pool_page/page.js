@@ -45,7 +45,7 @@ async function poll() {
     return;
   }
   const [status, numbers] = await ask().then(
-    (numbers) => ["Live", numbers],
+    (numbers) => [numbers.is_asleep ? "Live. The model sleeps until the next request." : "Live", numbers],
     // fetch throws a TypeError where nobody answers
     (error) => [error instanceof TypeError ? "The server does not answer. Trying again." : error.message, latest],
   );
