@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyggml import Batch, Context, ContextParams, FlashAttention, Model
+from pyggml import Batch, Context, ContextParams, FlashAttention, Model, Transfer
 from tests.native.simdev_library import SimdevLibrary
 
 collect_ignore_glob = [] if "simdev" in os.environ.get("GGML_BACKEND_PATH", "") else ["test_*.py"]
@@ -77,3 +77,23 @@ def go_on(context: Context, seq_id: int, first: int, n_tokens: int) -> None:
     """Decode the sequence's next tokens."""
     tokens = [500 + 31 * seq_id + i for i in range(first, first + n_tokens)]
     context.decode(Batch.from_arrays(tokens, range(first, first + n_tokens), seq_id))
+
+
+@pytest.fixture
+def transfer(context: Context) -> Iterator[Transfer]:
+    with Transfer(context) as made:
+        yield made
+
+
+@pytest.fixture
+def held(transfer: Transfer, simdev: SimdevLibrary) -> Iterator[Transfer]:
+    """A save of sequence 0 that is in flight until simdev releases it."""
+    hold(simdev, transfer)
+    yield transfer
+    simdev.release()  # before anybody waits for it
+
+
+def hold(simdev: SimdevLibrary, transfer: Transfer, seq_id: int = 0) -> None:
+    simdev.set("hold", 1)
+    transfer.save(seq_id)
+    simdev.set("hold", 0)
