@@ -5,6 +5,7 @@ A leaf and pure: turns the counters of one snapshot into bytes. Keeps no totals 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from pyggml_server.messages import Counters
 
 PREFIX = "llamacpp:"
 GAP_HISTOGRAMS = ("token_gap_seconds", "survivor_gap_seconds")
+# llama-server has no histograms: what reads its text may want a TYPE line for each series without labels. With the
+# empty label set written out these are the same series.
+_HISTOGRAM_TOTAL = re.compile(rb"^(llamacpp:\w+_gap_seconds_(?:sum|count)) ", re.MULTILINE)
 
 
 class Value(NamedTuple):
@@ -30,7 +34,8 @@ def render(counters: Counters) -> bytes:
     """The exposition text (format 0.0.4, UTF-8) of one snapshot's counters."""
     text = generate_latest(CountersCollector(counters))
     # llama-server's one counter without the suffix that the client library puts on every counter
-    return text.replace(b"llamacpp:n_tokens_max_total ", b"llamacpp:n_tokens_max ")
+    text = text.replace(b"llamacpp:n_tokens_max_total ", b"llamacpp:n_tokens_max ")
+    return _HISTOGRAM_TOTAL.sub(rb"\1{} ", text)
 
 
 class CountersCollector(Collector):

@@ -105,6 +105,13 @@ def test_gaps_of_survivors_are_a_histogram_of_their_own_in_the_same_buckets() ->
     }
 
 
+def test_a_series_without_labels_has_a_type_line_of_its_own() -> None:
+    lines = render(Counters()).decode().splitlines()
+    typed = {line.split(" ")[2] for line in lines if line.startswith("# TYPE ")}
+    plain = {line.split(" ")[0] for line in lines if not line.startswith("#") and "{" not in line}
+    assert plain - typed == set()
+
+
 def test_gaps_are_a_cumulative_histogram() -> None:
     counters = Counters(gap_bounds_s=(0.01, 0.1), gap_counts=(5, 2, 1), gap_sum_s=3.5)
     families = {family.name: family for family in text_string_to_metric_families(render(counters).decode())}
