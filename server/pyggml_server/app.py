@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if str(refused):
             print(refused, file=sys.stderr)
         return 1
-    send_log_to(CommonLogHandler())
+    send_log_to(CommonLogHandler(), command_line.settings.verbosity)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _with_port_of(vertex, command_line.settings)
     server = Server(settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks), vertex)

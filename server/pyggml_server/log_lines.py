@@ -6,6 +6,7 @@ import logging
 
 # logger, and the least level that is shown; uvicorn's own chatter is not llama-server's
 LOGGERS = (("pyggml_server", logging.INFO), ("pyggml", logging.WARNING), ("uvicorn", logging.WARNING))
+DEBUG_VERBOSITY = 5  # from here on llama.cpp shows what is for debugging (-lv)
 
 
 class LlamaLineFormatter(logging.Formatter):
@@ -19,11 +20,14 @@ class LlamaLineFormatter(logging.Formatter):
         return line
 
 
-def send_log_to(handler: logging.Handler) -> None:
-    """Make `handler` the only one that shows this program's log."""
+def send_log_to(handler: logging.Handler, verbosity: int) -> None:
+    """Make `handler` the only one that shows this program's log, what is for debugging too at llama.cpp's verbosity
+    for it."""
     handler.setFormatter(LlamaLineFormatter())
     for name, level in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    if verbosity >= DEBUG_VERBOSITY:
+        logging.getLogger("pyggml_server").setLevel(logging.DEBUG)

@@ -88,6 +88,11 @@ class ServerProcess:
         with self._changed:
             return "".join(self._lines[-N_SHOWN_LINES:])
 
+    def whole_log(self) -> str:
+        """Everything that it wrote so far."""
+        with self._changed:
+            return "".join(self._lines)
+
     def get(self, path: str) -> requests.Response:
         return requests.get(self.url + path, timeout=PATIENCE_S)
 

@@ -24,8 +24,9 @@ TEST_LIMIT_S = 240
 
 
 def pytest_load_initial_conftests() -> None:
-    """The suite imports `wget` for downloads, of which there are none."""
+    """The suite imports `wget` for downloads, of which there are none. The path that led here is not the servers'."""
     sys.modules.setdefault("wget", types.ModuleType("wget"))
+    os.environ.pop("PYTHONPATH", None)
 
 
 def pytest_configure() -> None:
