@@ -16,6 +16,7 @@ from pyggml_server.engine.transfer_choice import PROBE_BYTES
 from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Runtime, Sample, UnsupportedError
 
 N_STATE_BYTES = 4 * PROBE_BYTES
+N_ROOMY_BYTES = N_STATE_BYTES + N_STATE_BYTES // 2
 N_CELL_BYTES = 8192
 
 
@@ -237,7 +238,7 @@ def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_buffer_is_kept
     assert (transfer.is_done(), transfer.state_bytes) == (False, N_STATE_BYTES)
     transfer.wait()
     assert (transfer.is_done(), transfer.state_bytes) == (True, 0)
-    assert transfer.buffer_bytes == transfer.pinned_bytes == N_STATE_BYTES
+    assert transfer.buffer_bytes == transfer.pinned_bytes == N_ROOMY_BYTES
 
 
 def test_a_restore_that_is_refused_keeps_the_state(transfer: AsyncTransfer) -> None:
@@ -259,7 +260,15 @@ def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(transfer: Asy
     transfer.save(0)
     transfer.drop()
     assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
-    assert transfer.pinned_bytes == N_STATE_BYTES
+    assert transfer.pinned_bytes == N_ROOMY_BYTES
+    transfer.save(0)
+    assert transfer.buffer_bytes == transfer.pinned_bytes == N_ROOMY_BYTES
+
+
+def test_where_more_than_the_state_needs_would_be_pageable_the_buffer_is_as_large_as_the_state(
+    device: Device, transfer: AsyncTransfer
+) -> None:
+    device.pageable_above_bytes = N_STATE_BYTES
     transfer.save(0)
     assert transfer.buffer_bytes == transfer.pinned_bytes == N_STATE_BYTES
 

@@ -64,6 +64,16 @@ def test_a_kept_buffer_is_not_used_whole_where_that_would_pass_the_limit() -> No
     assert (own.size_bytes, held.size_bytes) == (0, 600)
 
 
+def test_a_buffer_that_grows_gets_half_as_much_again_as_far_as_the_limit_goes() -> None:
+    kept, (own, _) = buffers(1000, (100, True), (400, True))
+    assert [kept.make_room(own, n_bytes) for n_bytes in (200, 500, 600)] == [300, 600, 600]
+
+
+def test_a_buffer_that_is_large_enough_does_not_grow() -> None:
+    kept, (own,) = buffers(1000, (300, True))
+    assert kept.make_room(own, 200) == 300
+
+
 def test_a_buffer_that_its_own_task_holds_is_left_alone() -> None:
     kept, (own,) = buffers(1000, (500, True))
     kept.make_room(own, 600)

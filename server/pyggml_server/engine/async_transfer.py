@@ -103,23 +103,14 @@ class AsyncTransfer:
         return self._native.n_state_bytes
 
     def keep_ready(self, n_bytes: int) -> None:
-        """Page-lock a buffer that nobody holds yet; blocks for that. Memory that turns out pageable is given back."""
-        try:
-            self._native.reserve(n_bytes)
-        except (MemoryError, PyggmlError):
-            return  # a park asks again, for what it needs
-        if not self._native.is_pinned:
-            self._native.release_buffer()
+        """Page-lock a buffer that nobody holds yet; blocks for that. Without one a park asks again, for its need."""
+        self._has_reserved(n_bytes)
 
     def save(self, seq_id: int) -> None:
         """Issue the copy out. Blocks to page-lock a buffer where the one it has is too small."""
         try:
             n_bytes = self._sizes.state_size(seq_id)
-            self._kept.make_room(self, n_bytes)
-            self._native.reserve(n_bytes)
-            if not self._native.is_pinned:
-                self._native.release_buffer()
-                raise PageableBufferError(f"a buffer of {n_bytes} bytes is not page-locked")
+            self._take_buffer(n_bytes)
             self._native.save(seq_id, n_bytes)
             self.is_held = True
         except (MemoryError, PyggmlError) as error:
@@ -163,3 +154,22 @@ class AsyncTransfer:
         if self._is_restoring:
             self._is_restoring = False
             self._native.cancel()
+
+    def _take_buffer(self, n_bytes: int) -> None:
+        roomy_bytes = self._kept.make_room(self, n_bytes)
+        if roomy_bytes > n_bytes and self._has_reserved(roomy_bytes):
+            return
+        self._native.reserve(n_bytes)
+        if not self._native.is_pinned:
+            self._native.release_buffer()
+            raise PageableBufferError(f"a buffer of {n_bytes} bytes is not page-locked")
+
+    def _has_reserved(self, n_bytes: int) -> bool:
+        """Whether the buffer is so large and page-locked now; one that is pageable is given back."""
+        try:
+            self._native.reserve(n_bytes)
+        except (MemoryError, PyggmlError):
+            return False
+        if not self._native.is_pinned:
+            self._native.release_buffer()
+        return self._native.is_pinned

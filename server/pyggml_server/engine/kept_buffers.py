@@ -12,6 +12,8 @@ from typing import Protocol
 # least this part of its size: else it would keep others from being parked.
 SMALL_SHARE = 1 / 8
 LEAST_USE = 1 / 2
+# A buffer that has to grow grows by this much more than its state needs: a chat is longer at its next park.
+HEAD_ROOM = 1.5
 
 
 class KeptBuffer(Protocol):
@@ -44,8 +46,11 @@ class KeptBuffers:
         """Its slot gives it up for good."""
         self._buffers.remove(buffer)
 
-    def make_room(self, buffer: KeptBuffer, n_bytes: int) -> None:
-        """Before `buffer` takes `n_bytes`: free what is kept and in the way, its own memory too if it does not suit."""
+    def make_room(self, buffer: KeptBuffer, n_bytes: int) -> int:
+        """Before `buffer` takes `n_bytes`: free what is kept and in the way, its own memory too if it does not suit.
+
+        Returns the size that the buffer should have.
+        """
         others = [other for other in self._buffers if other is not buffer]
         held_bytes = sum(other.size_bytes for other in others if other.is_held)
         if not buffer.is_held and not self._suits(buffer.size_bytes, n_bytes, held_bytes):
@@ -55,6 +60,10 @@ class KeptBuffers:
             if over_bytes > 0 and not other.is_held:
                 over_bytes -= other.size_bytes
                 other.free()
+        if buffer.size_bytes >= n_bytes:
+            return buffer.size_bytes
+        left_bytes = self._limit_bytes - sum(other.size_bytes for other in others)
+        return max(n_bytes, min(int(HEAD_ROOM * n_bytes), left_bytes))
 
     def _suits(self, kept_bytes: int, n_bytes: int, held_bytes: int) -> bool:
         is_wasted = kept_bytes > SMALL_SHARE * self._limit_bytes and n_bytes < LEAST_USE * kept_bytes
