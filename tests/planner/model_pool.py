@@ -107,8 +107,8 @@ class ModelPool:
             name = type(action).__name__
             is_free = slot.n_passes_to_landing is None or isinstance(action, WaitForPark | LimitDraft)
             require(is_free, "nothing is done to a slot under a running copy", repr(action))
-            if isinstance(action, Park) and slot.slot_id in self.refusals:
-                self.refusals.discard(slot.slot_id)
+            if isinstance(action, Park) and (refused := self._refused_of(slot)):
+                self.refusals -= refused
                 return slot.slot_id
             self.counts[name] = self.counts.get(name, 0) + 1
             self._carry_out(action, slot)
@@ -189,6 +189,10 @@ class ModelPool:
         slot.is_in_pool, slot.needs_refill, slot.has_pending_shift = False, True, False
         if slot.request:
             slot.request.n_recomputes += 1
+
+    def _refused_of(self, slot: ModelSlot) -> set[int]:
+        """Who of the slot's unit cannot be parked: then none of it is."""
+        return {member.slot_id for member in self._unit(slot)} & self.refusals
 
     def _n_unit_bytes(self, slot: ModelSlot) -> int:
         return sum(member.n_cells for member in self._unit(slot))

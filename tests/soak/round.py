@@ -16,8 +16,8 @@ from tests.engine.invariants import broken_after_passes
 from tests.engine.random_traffic import KINDS, drive, is_expected
 from tests.soak.faults import Refusals, choose_pageable
 
-#: Of a round: enough for its parks to meet each other.
-N_REQUESTS = 30
+#: Of a round: enough for its parks to meet each other, and long enough to be parked.
+N_REQUESTS, MAX_PROMPT, MAX_PREDICT = 30, 250, 120
 _log = logging.getLogger("pyggml_server")
 
 
@@ -25,12 +25,13 @@ def run_round(model: Path, seed: str) -> str:
     """Raises AssertionError when something did not hold; else says in a line what happened."""
     rng = random.Random(seed)
     kind = rng.choice(KINDS)
+    load = replace(kind, n_requests=N_REQUESTS, max_prompt=MAX_PROMPT, max_predict=MAX_PREDICT)
     device = choose_pageable(rng)
     argv = ["-m", str(model), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99", *kind.argv]
     with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed:
         refusals = Refusals(patch, rng)
         with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt) as harness:
-            everyone = drive(harness, rng, replace(kind, n_requests=N_REQUESTS))
+            everyone = drive(harness, rng, load)
             counters = harness.engine.snapshot().counters
     assert not broken, broken
     assert not failed, failed

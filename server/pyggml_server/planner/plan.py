@@ -35,7 +35,8 @@ class Park:
 
     `for_request` is the `request_order` of the started prompt that gets the room, else None; the engine keeps it with
     the parked slot (`SlotView.parked_for_request`) so that this prompt, and not the slot itself, takes the room.
-    If it cannot be carried out, stop, and decide again with the slot in `View.refused_parks`.
+    If it cannot be carried out, stop, and decide again with the slot in `View.refused_parks`. The parks of a group
+    follow one another and are made all together or not at all: half a group in line would pass who was parked since.
     """
 
     slot_id: int
