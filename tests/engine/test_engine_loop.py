@@ -128,20 +128,22 @@ def test_those_in_the_line_keep_their_places_when_a_pass_fails_while_it_places_t
 def test_only_the_request_that_finds_no_room_ends_when_several_finish_their_prompt_in_one_batch(
     three_slots: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    n_cells_really = 28
     gate = Gate(three_slots, monkeypatch)
     step = Runtime.step
 
-    def step_without_room(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
-        if 101 in batch.token:
+    def step_in_a_smaller_pool(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+        if runtime.context.n_cells_used() + len(batch.token) > n_cells_really:
             return STATUS_NO_ROOM, []
         return step(runtime, batch, rows)
 
-    monkeypatch.setattr(Runtime, "step", step_without_room)
-    requests = [three_slots.start(prompt=[first] * 9, n_predict=3, ignore_eos=True) for first in (101, 102, 103)]
+    monkeypatch.setattr(Runtime, "step", step_in_a_smaller_pool)
+    prompts = ([101] * 9, [102] * 9, [103] * 40)
+    requests = [three_slots.start(prompt=prompt, n_predict=3, ignore_eos=True) for prompt in prompts]
     gate.open()
     three_slots.wait(*requests)
-    assert message_of(requests[0]) == "Context size has been exceeded."
-    assert [type(requests[i].last()) for i in (1, 2)] == [Finished, Finished]
+    assert [type(requests[i].last()) for i in (0, 1)] == [Finished, Finished]
+    assert message_of(requests[2]) == "Context size has been exceeded."
 
 
 def test_an_engine_that_ends_by_itself_says_so(smollm2_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
