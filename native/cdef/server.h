@@ -12,6 +12,16 @@ typedef struct pyggml_bytes {
 
 void pyggml_bytes_free(pyggml_bytes * bytes);
 
+typedef struct pyggml_view {
+    const uint8_t * data;
+    size_t          size;
+} pyggml_view;
+
+typedef struct pyggml_tokens {
+    const llama_token * data;
+    int32_t             n;
+} pyggml_tokens;
+
 int  pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err);
 
 int  pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
@@ -25,6 +35,8 @@ void pyggml_server_free(pyggml_server * server);
 
 struct llama_model *   pyggml_server_model(pyggml_server * server);
 struct llama_context * pyggml_server_context(pyggml_server * server);
+struct llama_context * pyggml_server_draft_context(pyggml_server * server);
+struct llama_model *   pyggml_server_draft_model(pyggml_server * server);
 
 typedef struct pyggml_server_info {
     int32_t n_slots;
@@ -39,6 +51,8 @@ typedef struct pyggml_server_info {
     int32_t is_recurrent;
     int32_t is_hybrid;
     int32_t partial_rm;
+    int32_t speculates;
+    int32_t n_draft_max;
     int32_t ctx_shift;
     int32_t cont_batching;
     int32_t add_bos;
@@ -139,7 +153,7 @@ void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n_ctx, int32
 
 void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us);
 
-void pyggml_task_set_truncated(pyggml_task * task);
+void pyggml_task_note_shift(pyggml_task * task, int32_t n_keep, int32_t n_discard);
 
 int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err);
 
@@ -152,12 +166,21 @@ typedef struct pyggml_task_stats {
     int64_t t_gen_us;
     int32_t has_next_token;
     int32_t has_new_line;
+    int64_t n_draft_tokens;
+    int64_t n_draft_accepted;
+    int64_t n_draft_verif_steps;
+    const uint64_t * n_accepted_per_pos;
+    int32_t n_draft_positions;
 } pyggml_task_stats;
 
 void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out);
 
 int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
 int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+
+int  pyggml_draft(pyggml_server * server, int32_t n, pyggml_task * const * tasks, const int32_t * n_max,
+                  pyggml_tokens * out, pyggml_error * err);
+void pyggml_task_drop_draft(pyggml_task * task);
 
 enum pyggml_stop {
     PYGGML_STOP_NONE  = 0,
@@ -170,16 +193,17 @@ enum pyggml_stop {
 typedef struct pyggml_row {
     pyggml_task * task;
     int32_t       i_batch;
+    int32_t       n_draft;
     int32_t       n_prompt_tokens;
     int32_t       n_past;
 } pyggml_row;
 
 typedef struct pyggml_sampled {
-    int32_t         token;
-    int32_t         stop;
-    int32_t         failed;
-    const uint8_t * payload;
-    size_t          size;
+    pyggml_tokens       tokens;
+    const pyggml_view * payloads;
+    int32_t             n_payloads;
+    int32_t             stop;
+    int32_t             failed;
 } pyggml_sampled;
 
 typedef struct pyggml_batch_view {

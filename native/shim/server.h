@@ -29,6 +29,17 @@ typedef struct pyggml_bytes {
 
 PYGGML_API void pyggml_bytes_free(pyggml_bytes * bytes);
 
+// Bytes and tokens that stay where they are; how long is said beside each call.
+typedef struct pyggml_view {
+    const uint8_t * data;
+    size_t          size;
+} pyggml_view;
+
+typedef struct pyggml_tokens {
+    const llama_token * data;
+    int32_t             n;
+} pyggml_tokens;
+
 // -- command line ----------------------------------------------------------------------------------------------------
 
 // argv[0] is the program's name. Prints usage, version and the reason of a refusal itself, as llama-server does; help
@@ -49,6 +60,9 @@ PYGGML_API void pyggml_server_free(pyggml_server * server);
 
 PYGGML_API struct llama_model *   pyggml_server_model(pyggml_server * server);
 PYGGML_API struct llama_context * pyggml_server_context(pyggml_server * server);
+// The context of the draft model; NULL where there is none, or one without cells of its own.
+PYGGML_API struct llama_context * pyggml_server_draft_context(pyggml_server * server);
+PYGGML_API struct llama_model *   pyggml_server_draft_model(pyggml_server * server);
 
 // What the engine must know of the loaded model.
 typedef struct pyggml_server_info {
@@ -64,6 +78,8 @@ typedef struct pyggml_server_info {
     int32_t is_recurrent;  // purely recurrent: no pool
     int32_t is_hybrid;
     int32_t partial_rm;    // a tail of a sequence can be removed
+    int32_t speculates;    // speculative decoding is in force
+    int32_t n_draft_max;   // the most tokens that it guesses for one slot and step
     int32_t ctx_shift;     // --context-shift in force
     int32_t cont_batching;
     int32_t add_bos;
@@ -172,8 +188,8 @@ PYGGML_API void pyggml_task_free(pyggml_task * task);
 PYGGML_API void pyggml_task_start(pyggml_task * task, int32_t id_slot, int32_t n_ctx, int32_t n_cached);
 // Time spent parked is nobody's prompt or generation time.
 PYGGML_API void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us);
-// The context was shifted: the text is truncated from here on.
-PYGGML_API void pyggml_task_set_truncated(pyggml_task * task);
+// The context was shifted: of the n_keep + n_discard first tokens only n_keep are left, the text is truncated.
+PYGGML_API void pyggml_task_note_shift(pyggml_task * task, int32_t n_keep, int32_t n_discard);
 
 // Makes the sampler end the reasoning. *is_armed is 0 where the request did not ask for that control.
 PYGGML_API int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err);
@@ -187,6 +203,11 @@ typedef struct pyggml_task_stats {
     int64_t t_gen_us;
     int32_t has_next_token;
     int32_t has_new_line;
+    int64_t n_draft_tokens;      // guessed
+    int64_t n_draft_accepted;    // of these, said by the target too
+    int64_t n_draft_verif_steps; // steps that verified a draft
+    const uint64_t * n_accepted_per_pos; // by place in the draft; valid until the task's next step
+    int32_t n_draft_positions;
 } pyggml_task_stats;
 
 PYGGML_API void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out);
@@ -194,6 +215,15 @@ PYGGML_API void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stat
 // Payloads: a prompt-progress report (n_past prompt tokens are in the cache), and the end of the task.
 PYGGML_API int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
 PYGGML_API int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+
+// -- drafts ----------------------------------------------------------------------------------------------------------
+
+// Guesses up to n_max[i] of the tokens that follow each task's last one, all tasks together. out[i] is valid until the
+// task's next step or draft, and may be empty; the next batch has these tokens behind the task's last one.
+PYGGML_API int  pyggml_draft(pyggml_server * server, int32_t n, pyggml_task * const * tasks, const int32_t * n_max,
+                             pyggml_tokens * out, pyggml_error * err);
+// There is no room to verify them: the next batch has the task's last token alone.
+PYGGML_API void pyggml_task_drop_draft(pyggml_task * task);
 
 // -- the one call per step -------------------------------------------------------------------------------------------
 
@@ -208,17 +238,20 @@ enum pyggml_stop {
 // What one slot has in the batch.
 typedef struct pyggml_row {
     pyggml_task * task;
-    int32_t       i_batch;         // the row to sample from, or -1
+    int32_t       i_batch;         // the row to sample from, or -1; with a draft, that of the token before it
+    int32_t       n_draft;         // guesses in the rows behind i_batch: all that pyggml_draft gave, or none
     int32_t       n_prompt_tokens; // tokens of its prompt in this batch
-    int32_t       n_past;          // tokens in the slot once the batch is decoded
+    int32_t       n_past;          // tokens in the slot once the batch is decoded, guesses not counted
 } pyggml_row;
 
 typedef struct pyggml_sampled {
-    int32_t         token;   // LLAMA_TOKEN_NULL where nothing was sampled
-    int32_t         stop;    // enum pyggml_stop; not NONE: call pyggml_task_final
-    int32_t         failed;  // 1: sampling threw, `payload` is the message; the other rows are unharmed
-    const uint8_t * payload; // streamed tasks: the event; valid until the next step. May be empty.
-    size_t          size;
+    pyggml_tokens       tokens;     // the sampled ones, all but the last of them in the slot; valid until the next step.
+                                    // None where no row was sampled, and where a draft has to be verified once more: the
+                                    // slot then holds what it held before
+    const pyggml_view * payloads;   // streamed tasks: their events; valid until the next step
+    int32_t             n_payloads;
+    int32_t             stop;       // enum pyggml_stop; not NONE: call pyggml_task_final
+    int32_t             failed;     // 1: sampling threw, payloads[0] is the message; the other rows are unharmed
 } pyggml_sampled;
 
 typedef struct pyggml_batch_view {
@@ -229,8 +262,9 @@ typedef struct pyggml_batch_view {
     const int8_t *       output;
 } pyggml_batch_view;
 
-// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row, or takes its embedding.
-// All rows agree in `embeds` and in the scales of their tokens. *decode_status is llama_decode's result; rows are touched only when it is 0.
+// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row, or takes its embedding,
+// and takes guesses that were wrong out of their slot again. All rows agree in `embeds` and in the scales of their
+// tokens. *decode_status is llama_decode's result; rows are touched only when it is 0.
 PYGGML_API int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                            const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
 

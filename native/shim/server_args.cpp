@@ -63,9 +63,6 @@ static void settle_unserved(const common_params & params) {
     if (!params.mmproj.path.empty()) {
         refuse("--mmproj '" + params.mmproj.path + "': images and audio are not supported by pyggml-server yet");
     }
-    if (params.speculative.has_dft()) {
-        SRV_WRN("%s", "speculative decoding is not supported by pyggml-server yet: the draft model is not loaded\n");
-    }
     if (!params.server_tools.empty() || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty()) {
         SRV_WRN("%s", "built-in tools and MCP servers are not supported by pyggml-server yet: /tools answers 403\n");
     }

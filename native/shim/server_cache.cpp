@@ -18,6 +18,16 @@ struct pyggml_prompt_cache {
 
 static const llama_state_seq_flags PARTIAL = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
 
+static llama_context * draft_context(const pyggml_server & server) {
+    return server.drafter ? server.drafter->own_context() : nullptr;
+}
+
+// Not load_tgt and load_dft, which end the process where there is no room. Without a context there is nothing to do.
+static bool put_back(llama_context * ctx, const std::vector<uint8_t> & data, llama_seq_id seq_id) {
+    return ctx == nullptr || data.empty() ||
+           llama_state_seq_set_data_ext(ctx, data.data(), data.size(), seq_id, PARTIAL) == data.size();
+}
+
 extern "C" int pyggml_checkpoints_new(pyggml_checkpoints ** out, pyggml_error * err) {
     return pyggml_guard(err, [&] { *out = new pyggml_checkpoints(); });
 }
@@ -42,10 +52,11 @@ extern "C" void pyggml_checkpoints_erase(pyggml_checkpoints * list, int32_t i) {
 extern "C" int pyggml_checkpoints_restore(const pyggml_checkpoints * list, int32_t i, pyggml_server * server,
                                           int32_t seq_id, int32_t * restored, pyggml_error * err) {
     return pyggml_guard(err, [&] {
-        // not load_tgt, which ends the process where there is no room
-        const auto & data = std::next(list->items.begin(), i)->data_tgt;
-        *restored         = llama_state_seq_set_data_ext(server->ctx, data.data(), data.size(), seq_id, PARTIAL) ==
-                    data.size();
+        const common_prompt_checkpoint & c = *std::next(list->items.begin(), i);
+        *restored = put_back(server->ctx, c.data_tgt, seq_id) && put_back(draft_context(*server), c.data_dft, seq_id);
+        if (*restored && server->drafter) {
+            server->drafter->set_state(seq_id, c.data_spec);
+        }
     });
 }
 
@@ -56,6 +67,10 @@ extern "C" int pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server *
         c.id_task = about->id_task;
         c.update_pos(about->n_tokens, about->pos_min, about->pos_max);
         c.update_tgt(server->ctx, seq_id, PARTIAL);
+        c.update_dft(draft_context(*server), seq_id, PARTIAL);
+        if (server->drafter) {
+            c.data_spec = server->drafter->state(seq_id);
+        }
         about->size = c.size();
         list->items.push_back(std::move(c));
     });
@@ -65,6 +80,15 @@ extern "C" int pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server *
 
 static server_tokens to_server_tokens(const llama_token * tokens, int32_t n_tokens) {
     return server_tokens(llama_tokens(tokens, tokens + n_tokens), false);
+}
+
+static size_t state_size(llama_context * ctx, llama_seq_id seq_id) {
+    return ctx == nullptr ? 0 : llama_state_seq_get_size_ext(ctx, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+}
+
+static bool copy_out(llama_context * ctx, llama_seq_id seq_id, std::vector<uint8_t> & data) {
+    return ctx == nullptr || llama_state_seq_get_data_ext(ctx, data.data(), data.size(), seq_id,
+                                                          LLAMA_STATE_SEQ_FLAGS_NONE) == data.size();
 }
 
 extern "C" int pyggml_prompt_cache_new(const pyggml_server * server, pyggml_prompt_cache ** out, pyggml_error * err) {
@@ -82,15 +106,14 @@ extern "C" int pyggml_prompt_cache_save(pyggml_prompt_cache * cache, pyggml_serv
                                         int32_t * saved, pyggml_error * err) {
     *saved = 0;
     return pyggml_guard(err, [&] {
-        const size_t        n_bytes = llama_state_seq_get_size_ext(server->ctx, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
+        llama_context *     ctx_dft = draft_context(*server);
         const server_prompt prompt{ to_server_tokens(tokens, n_tokens), list->items };
-        auto *              entry = cache->cache.alloc(prompt, n_bytes, 0);
+        auto *              entry =
+            cache->cache.alloc(prompt, state_size(server->ctx, seq_id), state_size(ctx_dft, seq_id));
         if (entry == nullptr) {
             return;
         }
-        uint8_t *    data  = entry->data.main.data();
-        const size_t n_got = llama_state_seq_get_data_ext(server->ctx, data, n_bytes, seq_id, LLAMA_STATE_SEQ_FLAGS_NONE);
-        if (n_got != n_bytes) {
+        if (!copy_out(server->ctx, seq_id, entry->data.main) || !copy_out(ctx_dft, seq_id, entry->data.drft)) {
             cache->cache.states.pop_back();
             throw std::runtime_error("the state of sequence " + std::to_string(seq_id) + " could not be copied");
         }
@@ -107,7 +130,7 @@ extern "C" int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_serv
     return pyggml_guard(err, [&] {
         server_prompt prompt{ to_server_tokens(tokens, n_tokens), {} };
         const size_t  n_before = cache->cache.states.size();
-        *intact = cache->cache.load(prompt, to_server_tokens(wanted, n_wanted), server->ctx, nullptr, seq_id);
+        *intact = cache->cache.load(prompt, to_server_tokens(wanted, n_wanted), server->ctx, draft_context(*server), seq_id);
         if (*intact && cache->cache.states.size() < n_before) {
             const llama_tokens & found = prompt.tokens.get_tokens();
             const auto *         bytes = reinterpret_cast<const char *>(found.data());

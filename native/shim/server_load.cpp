@@ -17,10 +17,8 @@ int32_t pyggml_server::n_ctx_slot() const {
     return std::min(n, llama_model_n_ctx_train(model));
 }
 
-static void fetch_model(common_params & params) {
-    if (params.model.hf_repo.empty() && params.model.docker_repo.empty() && params.model.url.empty()) {
-        return;
-    }
+// Also reads from a draft model's file which kind of speculation it is for.
+static void fetch_models(common_params & params) {
     auto handler = common_models_handler_init(params, LLAMA_EXAMPLE_SERVER);
     common_models_handler_apply(handler, params);
 }
@@ -28,10 +26,11 @@ static void fetch_model(common_params & params) {
 static void load_weights(pyggml_server & server) {
     common_params & params = server.params;
 
-    // one row of logits per slot and step, or an embedding of every token
+    // one row of logits per slot and step, and one for each guess; or an embedding of every token
     const bool embeds = params.embedding || (params.pooling_type != LLAMA_POOLING_TYPE_UNSPECIFIED &&
                                              params.pooling_type != LLAMA_POOLING_TYPE_NONE);
-    const auto limits = common_speculative_get_output_limits(params.n_batch, params.n_parallel, 0);
+    const int32_t n_draft_max = common_speculative_n_max(&params.speculative);
+    const auto    limits      = common_speculative_get_output_limits(params.n_batch, params.n_parallel, n_draft_max);
     params.n_outputs_max         = embeds ? params.n_batch : std::max(1, limits.total);
     params.n_outputs_max_per_seq = embeds ? 1 : std::max(1, limits.per_seq);
 
@@ -66,9 +65,9 @@ static void settle_abilities(pyggml_server & server) {
         params.swa_full = false;
         SRV_WRN("%s", "swa_full is not supported by this model, it will be disabled\n");
     }
-    const auto rm      = common_context_can_seq_rm(server.ctx);
-    server.can_rm_tail = rm == COMMON_CONTEXT_SEQ_RM_TYPE_PART;
-    server.needs_checkpoints = rm == COMMON_CONTEXT_SEQ_RM_TYPE_FULL || rm == COMMON_CONTEXT_SEQ_RM_TYPE_RS ||
+    server.rm_type = common_context_can_seq_rm(server.ctx);
+    server.needs_checkpoints = server.rm_type == COMMON_CONTEXT_SEQ_RM_TYPE_FULL ||
+                               server.rm_type == COMMON_CONTEXT_SEQ_RM_TYPE_RS ||
                                (!params.swa_full && llama_model_n_swa(server.model) > 0);
     if (params.cache_idle_slots && params.cache_ram_mib == 0) {
         params.cache_idle_slots = false;
@@ -123,9 +122,10 @@ extern "C" int pyggml_server_load(pyggml_args * args, pyggml_server ** out, pygg
         llama_backend_init();
         llama_numa_init(server->params.numa);
         common_params_print_info(server->params, true);
-        fetch_model(server->params);
+        fetch_models(server->params);
         load_weights(*server);
         settle_abilities(*server);
+        server->drafter = pyggml_drafter::load(*server);
         load_templates(*server);
         SRV_INF("initializing, n_slots = %d, n_ctx_slot = %d, kv_unified = '%s'\n", server->params.n_parallel,
                 server->n_ctx_slot(), server->params.kv_unified ? "true" : "false");
@@ -160,7 +160,9 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->can_shift               = mem != nullptr && llama_memory_can_shift(mem);
         out->is_recurrent            = llama_model_is_recurrent(server->model);
         out->is_hybrid               = llama_model_is_hybrid(server->model);
-        out->partial_rm              = server->can_rm_tail;
+        out->partial_rm              = server->rm_type == COMMON_CONTEXT_SEQ_RM_TYPE_PART;
+        out->speculates              = server->drafter != nullptr;
+        out->n_draft_max             = server->drafter ? server->drafter->n_max() : 0;
         out->ctx_shift               = params.ctx_shift;
         out->cont_batching           = params.cont_batching;
         out->add_bos                 = llama_vocab_get_add_bos(server->vocab);

@@ -20,29 +20,53 @@ static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
     return llama_decode(ctx, batch);
 }
 
-static void sample_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
-                       pyggml_sampled & out, std::string & payload) {
+static void sample_or_verify(pyggml_server & server, const pyggml_row & row, pyggml_row_result & result) {
+    pyggml_task & task = *row.task;
+    if (row.n_draft != int32_t(task.draft.tokens.size())) {
+        throw std::logic_error("the batch has " + std::to_string(row.n_draft) + " guesses of a draft of " +
+                               std::to_string(task.draft.tokens.size()) + ": drop the draft, or take all of it");
+    }
+    if (server.drafter) {
+        server.drafter->enter(task);
+    }
+    if (row.n_draft == 0) {
+        pyggml_task_sample(task, server.ctx, row.i_batch, row.n_past, result);
+        return;
+    }
+    const llama_tokens tokens = server.drafter->verify(task, row.i_batch);
+    if (!tokens.empty()) {
+        pyggml_task_take(task, tokens, row.n_past + int32_t(tokens.size()) - 1, result);
+    }
+}
+
+static void finish_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
+                       pyggml_sampled & out, pyggml_row_result & result) {
     try {
         if (row.task->embeds()) {
-            payload.clear();
             pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
             out.stop = PYGGML_STOP_EMBEDDED;
         } else {
-            payload = pyggml_task_sample(*row.task, server.ctx, row.i_batch, row.n_past, out);
+            sample_or_verify(server, row, result);
+            out.stop = row.task->stop;
         }
     } catch (const std::exception & e) {
+        result     = {};
         out.failed = 1;
-        payload    = e.what();
+        result.payloads.push_back(e.what());
     }
-    out.payload = reinterpret_cast<const uint8_t *>(payload.data());
-    out.size    = payload.size();
+    for (const std::string & payload : result.payloads) {
+        result.views.push_back({ reinterpret_cast<const uint8_t *>(payload.data()), payload.size() });
+    }
+    out.tokens     = { result.tokens.data(), int32_t(result.tokens.size()) };
+    out.payloads   = result.views.data();
+    out.n_payloads = int32_t(result.views.size());
 }
 
 extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                            const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err) {
     return pyggml_guard(err, [&] {
         for (int32_t i = 0; i < n_rows; ++i) {
-            out[i] = { LLAMA_TOKEN_NULL, PYGGML_STOP_NONE, 0, nullptr, 0 };
+            out[i] = {};
         }
         if (n_rows > 0) {
             llama_set_embeddings(server->ctx, rows[0].task->embeds());
@@ -56,15 +80,18 @@ extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * bat
         if (any) {
             llama_synchronize(server->ctx);
         }
+        if (server->drafter) {
+            server->drafter->follow(*batch);
+        }
         const int64_t now_us = ggml_time_us();
-        server->step_payloads.resize(size_t(n_rows));
+        server->step_results.assign(size_t(n_rows), {});
         for (int32_t i = 0; i < n_rows; ++i) {
             if (rows[i].n_prompt_tokens > 0) {
                 rows[i].task->stats.n_prompt_processed += uint64_t(rows[i].n_prompt_tokens);
                 rows[i].task->stats.set_prompt_last(now_us);
             }
             if (rows[i].i_batch >= 0) {
-                sample_row(*server, *batch, rows[i], out[i], server->step_payloads[i]);
+                finish_row(*server, *batch, rows[i], out[i], server->step_results[i]);
             }
         }
     });

@@ -143,7 +143,6 @@ static void count_token(pyggml_task & task) {
     if (task.stats.n_gen == 1) {
         task.stats.update_prompt_last();
     }
-    task.stats.update_gen_last();
 }
 
 static std::string token_event(pyggml_task & task, const completion_token_output & out) {
@@ -163,27 +162,15 @@ static std::string token_event(pyggml_task & task, const completion_token_output
     return payload_write(payload_kind::token, p);
 }
 
-std::string pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
-                               pyggml_sampled & sampled) {
-    if (!task.primed) {
-        prime_sampler(task);
-    }
-    const llama_token id = common_sampler_sample(task.sampler.get(), ctx, i_batch);
-    common_sampler_accept(task.sampler.get(), id, true);
-    count_token(task);
-    sampled.token = id;
-
+// The token becomes text: what of it may be handed out, and whether the task ends with it.
+static void take_token(pyggml_task & task, completion_token_output & out, int32_t n_past, pyggml_row_result & result) {
     const common_params & params    = task.server->params;
     const auto &          preserved = task.params.sampling.preserved_tokens;
+    const llama_token     id        = out.tok;
     const bool            is_eog    = llama_vocab_is_eog(task.server->vocab, id);
-
-    completion_token_output out;
-    out.tok                 = id;
-    out.prob                = 1.0f;
-    const std::string piece = common_token_to_piece(task.server->vocab, id, params.special || preserved.count(id) > 0);
-    if (task.params.sampling.n_probs > 0) {
-        add_probs(task, ctx, i_batch, out);
-    }
+    const std::string     piece =
+        common_token_to_piece(task.server->vocab, id, params.special || preserved.count(id) > 0);
+    task.last = id;
     if (task.params.return_tokens) {
         task.generated.push_back(id);
     }
@@ -191,21 +178,48 @@ std::string pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t 
     if (!complete) {
         out.text_to_send = piece; // as llama-server: not sent, but looked at for a new line
     }
-    std::string event;
     if (complete) {
         if (task.params.sampling.n_probs > 0) {
             task.probs.push_back(out);
         }
         if (task.params.stream) {
-            event = token_event(task, out);
+            result.payloads.push_back(token_event(task, out));
         }
     }
     check_limits(task, out.text_to_send, n_past);
     if (is_eog) {
         stop_with(task, STOP_TYPE_EOS);
     }
-    sampled.stop = task.stop;
-    return event;
+}
+
+void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
+                        pyggml_row_result & result) {
+    if (!task.primed) {
+        prime_sampler(task);
+    }
+    completion_token_output out;
+    out.tok  = common_sampler_sample(task.sampler.get(), ctx, i_batch);
+    out.prob = 1.0f;
+    common_sampler_accept(task.sampler.get(), out.tok, true);
+    count_token(task);
+    task.stats.update_gen_last();
+    if (task.params.sampling.n_probs > 0) {
+        add_probs(task, ctx, i_batch, out);
+    }
+    result.tokens.push_back(out.tok);
+    take_token(task, out, n_past, result);
+}
+
+void pyggml_task_take(pyggml_task & task, const llama_tokens & tokens, int32_t n_past, pyggml_row_result & result) {
+    result.tokens = tokens;
+    task.stats.update_gen_last();
+    for (size_t i = 0; i < tokens.size() && task.has_next; ++i) {
+        completion_token_output out;
+        out.tok  = tokens[i];
+        out.prob = 1.0f; // as in llama-server, whose verified tokens have no probabilities
+        count_token(task);
+        take_token(task, out, n_past, result);
+    }
 }
 
 // -- entry points ----------------------------------------------------------------------------------------------------
@@ -278,8 +292,12 @@ extern "C" void pyggml_task_add_pause(pyggml_task * task, int64_t pause_us) {
     }
 }
 
-extern "C" void pyggml_task_set_truncated(pyggml_task * task) {
+extern "C" void pyggml_task_note_shift(pyggml_task * task, int32_t n_keep, int32_t n_discard) {
     task->truncated = true;
+    auto & held     = task->draft.held;
+    if (int64_t(held.size()) >= int64_t(n_keep) + n_discard) {
+        held.erase(held.begin() + n_keep, held.begin() + n_keep + n_discard);
+    }
 }
 
 extern "C" int pyggml_task_end_reasoning(pyggml_task * task, int32_t * is_armed, pyggml_error * err) {
@@ -301,6 +319,11 @@ extern "C" void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stat
     out->t_gen_us                   = stats.t_gen_us();
     out->has_next_token             = task->has_next;
     out->has_new_line               = task->has_new_line;
+    out->n_draft_tokens             = int64_t(stats.n_draft_tokens);
+    out->n_draft_accepted           = int64_t(stats.n_draft_accepted);
+    out->n_draft_verif_steps        = int64_t(stats.n_draft_verif_steps);
+    out->n_accepted_per_pos         = task->draft.n_accepted_per_pos.data();
+    out->n_draft_positions          = int32_t(task->draft.n_accepted_per_pos.size());
 }
 
 extern "C" int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err) {

@@ -4,10 +4,12 @@
 #include "server_types.hpp"
 
 // Samples and accepts one token from row `i_batch` of the last decode and moves the task on by it; `n_past` tokens are
-// in the slot then. Fills sampled.token and sampled.stop, returns the event of a streamed task (may be empty).
-// Throws what the sampler throws.
-std::string pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
-                               pyggml_sampled & sampled);
+// in the slot then. Adds it to `result`, with the event of a streamed task. Throws what the sampler throws.
+void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
+                        pyggml_row_result & result);
+
+// Moves the task on by tokens that were sampled and accepted already, until one of them ends it.
+void pyggml_task_take(pyggml_task & task, const llama_tokens & tokens, int32_t n_past, pyggml_row_result & result);
 
 // Takes the embedding or the score of a prompt whose last token is `row` of the last decode. Throws where there is none.
 void pyggml_task_embed(pyggml_task & task, llama_context * ctx, const pyggml_row & row, llama_seq_id seq_id);

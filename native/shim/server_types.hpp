@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server.h"
+#include "server_draft.hpp"
 
 #include "server-chat.h"
 #include "server-common.h"
@@ -15,6 +16,13 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+// What a step gave for one row.
+struct pyggml_row_result {
+    llama_tokens             tokens;
+    std::vector<std::string> payloads;
+    std::vector<pyggml_view> views; // of `payloads`
+};
 
 struct pyggml_args {
     common_params params;
@@ -30,14 +38,14 @@ struct pyggml_server {
     mtmd_helper_init_opt   init_opt = mtmd_helper_init_opt_default();
     std::string            model_name;
     common_json            ui_settings = common_json::object();
-    bool                   can_rm_tail = true;
     bool                   needs_checkpoints = false; // part of the memory cannot be rolled back
+    std::unique_ptr<pyggml_drafter> drafter; // NULL: no speculative decoding. Uses `init`, so it goes first.
+    common_context_seq_rm_type      rm_type = COMMON_CONTEXT_SEQ_RM_TYPE_NO;
+    std::vector<pyggml_row_result>  step_results; // what pyggml_sampled points to
 
     // The LoRA adapters and the scales for tasks that name none; translations read them while others change them.
     mutable std::mutex                            adapters_mutex;
     mutable std::vector<common_adapter_lora_info> adapters;
-
-    std::vector<std::string> step_payloads; // what pyggml_sampled.payload points to
 
     int32_t n_ctx_slot() const;
 };
@@ -60,6 +68,8 @@ struct pyggml_task {
     common_sampler_ptr sampler;
     bool               primed = false; // the sampler has seen the prompt
     bool               samples_on_device = false; // the context uses the sampler
+    llama_token        last   = LLAMA_TOKEN_NULL; // sampled, and in no cell yet
+    pyggml_task_draft  draft;
 
     int32_t           id_slot = -1;
     int32_t           n_ctx   = 0;

@@ -157,6 +157,7 @@ class SlotSnapshot:
     id: int
     n_ctx: int
     is_processing: bool
+    speculates: bool = False
     id_task: int | None = None
     params_json: bytes = b"{}"
     n_prompt_tokens: int = 0
@@ -188,6 +189,10 @@ class Counters:
     n_decode_total: int = 0
     n_busy_slots_total: int = 0
     n_tokens_max: int = 0
+    draft_tokens_total: int = 0
+    draft_tokens_accepted_total: int = 0
+    drafts_verified_total: int = 0
+    drafts_accepted_per_pos: tuple[int, ...] = ()
     # since the last scrape of /metrics, for the two rate gauges
     prompt_steps_window: int = 0
     prompt_seconds_window: float = 0.0

@@ -50,6 +50,8 @@ class CountersCollector(Collector):
             yield CounterMetricFamily(PREFIX + entry.name.removesuffix("_total"), entry.help, value=entry.value)
         for entry in (*_stock_gauges(self._counters), *preempt_gauges(self._counters)):
             yield GaugeMetricFamily(PREFIX + entry.name, entry.help, value=entry.value)
+        if self._counters.drafts_accepted_per_pos:
+            yield _accepted_per_position(self._counters)
         yield from _gap_histograms(self._counters)
 
 
@@ -70,13 +72,27 @@ def _stock_counters(c: Counters) -> tuple[Value, ...]:
             c.n_decode_total,
         ),
         Value("n_tokens_max", "Largest observed sequence length (prompt + generation)", c.n_tokens_max),
-        # no speculative decoding in this version: the names exist so that dashboards find them
-        Value("spec_decode_num_draft_tokens_total", "Speculative: Total draft tokens generated", 0),
+        Value("spec_decode_num_draft_tokens_total", "Speculative: Total draft tokens generated", c.draft_tokens_total),
         Value(
-            "spec_decode_num_accepted_tokens_total", "Speculative: Total draft tokens accepted by the target model", 0
+            "spec_decode_num_accepted_tokens_total",
+            "Speculative: Total draft tokens accepted by the target model",
+            c.draft_tokens_accepted_total,
         ),
-        Value("spec_decode_num_drafts_total", "Speculative: Total speculative decoding verification steps", 0),
+        Value(
+            "spec_decode_num_drafts_total",
+            "Speculative: Total speculative decoding verification steps",
+            c.drafts_verified_total,
+        ),
     )
+
+
+def _accepted_per_position(c: Counters) -> Metric:
+    family = CounterMetricFamily(
+        PREFIX + "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position", labels=["position"]
+    )
+    for position, n_accepted in enumerate(c.drafts_accepted_per_pos):
+        family.add_metric([str(position)], n_accepted)
+    return family
 
 
 def _stock_gauges(c: Counters) -> tuple[Value, ...]:

@@ -43,11 +43,12 @@ def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
 def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     name = f"slot {slot.id} ({slot.phase.name})"
     has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.phase in _COPYING
-    last = state.runtime.context.seq_pos_max(slot.id)
-    n_in_pool = 0 if last is None else last + 1
     n_expected = len(slot.tokens) if slot.holds_cells else 0
-    if n_in_pool != n_expected:
-        yield f"{name}: the pool has {n_in_pool} positions, its token list says {n_expected}"
+    for context, pool in zip(state.runtime.contexts(), ("pool", "draft's pool"), strict=False):
+        last = context.seq_pos_max(slot.id)
+        n_in_pool = 0 if last is None else last + 1
+        if n_in_pool != n_expected:
+            yield f"{name}: the {pool} has {n_in_pool} positions, its token list says {n_expected}"
     if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _COPYING):
         yield f"{name} is between two passes, copy in flight: {slot.copy is not None}"
     if (slot.job is None) != slot.is_idle:

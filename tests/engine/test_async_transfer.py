@@ -111,7 +111,7 @@ class FakeRuntime:
     """Two slots on a device."""
 
     n_slots, n_ctx, n_ctx_slot = 2, 512, 512
-    has_memory, is_unified, is_recurrent = True, True, False
+    has_memory, is_unified, is_recurrent, speculates = True, True, False, False
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -122,7 +122,11 @@ class FakeRuntime:
         self.context.n_cells_of_0 = 1
         return 0, []
 
-    def new_transfer(self) -> FakeNative:
+    def contexts(self) -> list[FakeContext]:
+        return [self.context]
+
+    def new_transfer(self, context: FakeContext) -> FakeNative:
+        assert context is self.context
         if self.device.obstacle is not None:
             raise UnsupportedError(self.device.obstacle)
         return FakeNative(self.device)

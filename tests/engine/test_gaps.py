@@ -27,7 +27,7 @@ class FakeRuntime:
     n_batch = 8
 
     def step(self, _batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
-        return 0, [Sample(5, StopType.NONE, b"") for _ in rows]
+        return 0, [Sample([5], StopType.NONE, []) for _ in rows]
 
 
 class FakePool:

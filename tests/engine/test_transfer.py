@@ -46,7 +46,7 @@ def interleave(runtime: Runtime, n_tokens: int) -> None:
 def test_rows_by_position_are_equal_before_a_park_and_after_its_restore(runtime: Runtime) -> None:
     interleave(runtime, 32)
     before = rows_by_position(runtime.context.save_state(1))
-    transfer = SyncTransfer(runtime)
+    transfer = SyncTransfer(runtime.context)
     transfer.save(1)
     runtime.context.seq_remove(1)
     for first in range(32, 72, 8):  # the others take the cells that it gave back
@@ -58,7 +58,7 @@ def test_rows_by_position_are_equal_before_a_park_and_after_its_restore(runtime:
 
 def test_the_buffer_is_held_only_while_a_state_is_parked(runtime: Runtime) -> None:
     interleave(runtime, 16)
-    transfer = SyncTransfer(runtime)
+    transfer = SyncTransfer(runtime.context)
     assert transfer.buffer_bytes == 0
     transfer.save(0)
     assert transfer.buffer_bytes == runtime.context.state_size(0)
@@ -69,7 +69,7 @@ def test_the_buffer_is_held_only_while_a_state_is_parked(runtime: Runtime) -> No
 
 def test_a_restore_into_a_full_pool_is_refused_and_keeps_the_state(runtime: Runtime) -> None:
     interleave(runtime, 16)
-    transfer = SyncTransfer(runtime)
+    transfer = SyncTransfer(runtime.context)
     transfer.save(0)
     n_bytes = transfer.state_bytes
     runtime.context.seq_remove(0)
@@ -84,7 +84,7 @@ def test_a_restore_into_a_full_pool_is_refused_and_keeps_the_state(runtime: Runt
 
 def test_a_sequence_that_is_parked_cannot_be_parked_again(runtime: Runtime) -> None:
     interleave(runtime, 8)
-    transfer = SyncTransfer(runtime)
+    transfer = SyncTransfer(runtime.context)
     transfer.save(0)
     with pytest.raises(TransferRefusedError, match="parked already"):
         transfer.save(0)

@@ -1,4 +1,6 @@
-"""What goes into the next decode: one token per generating slot, then prompt chunks up to n_batch. Engine thread.
+"""What goes into the next decode: one token and a draft per generating slot, then prompt chunks up to n_batch.
+
+Engine thread.
 
 All slots of a batch agree on whether they embed, since a decode gives logits or embeddings, and on the scales of the
 LoRA adapters, which are the context's. Where several such groups wait, the slot that has waited longest decides.
@@ -9,11 +11,12 @@ slot's tokens grow, and its phase follows them, when they are decoded. A batch t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pyggml_server.engine import endings
+from pyggml_server.engine.drafting import draft
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -28,12 +31,20 @@ _RUNNABLE = _HAS_PROMPT_LEFT | {SlotPhase.GENERATING}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive tokens of one slot. `is_prompt`: of its prompt; `samples`: the last one's logits give a token."""
+    """Consecutive tokens of one slot. `is_prompt`: of its prompt; `samples`: the last one's logits give a token.
+
+    n_draft  how many of the tokens, at the end, are guesses. All their logits are wanted, and they are never cut apart.
+    """
 
     slot: Slot
     tokens: list[int]
     is_prompt: bool
     samples: bool
+    n_draft: int = 0
+
+    def without_draft(self) -> Part:
+        """The same with the guesses left out."""
+        return replace(self, tokens=self.tokens[: len(self.tokens) - self.n_draft], n_draft=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +82,13 @@ def _group_of(slot: Slot) -> tuple[bool, Scales]:
 
 def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]:
     n_left = state.runtime.n_batch
-    parts: list[Part] = []
-    generating = [slot for slot in members if slot.phase is SlotPhase.GENERATING]
-    for slot in generating[:n_left]:  # more generating slots than fit one batch take turns
-        parts.append(Part(slot, [slot.active_job.sampled], is_prompt=False, samples=True))
-    n_left -= len(parts)
+    # more generating slots than fit one batch take turns
+    generating = [slot for slot in members if slot.phase is SlotPhase.GENERATING][:n_left]
+    parts = [
+        Part(slot, [slot.active_job.sampled, *guesses], is_prompt=False, samples=True, n_draft=len(guesses))
+        for slot, guesses in zip(generating, draft(state, generating, plan), strict=True)
+    ]
+    n_left -= sum(len(part.tokens) for part in parts)
     if parts and not state.runtime.batches_continuously:
         return parts
     prompts = [slot for slot in members if slot.phase in _HAS_PROMPT_LEFT]
@@ -139,7 +152,7 @@ def report_progress(state: EngineState, slot: Slot) -> bool:
 
 
 def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
-    """Tokens [n_from, n_from + n_tokens) of the batch, as far as it goes."""
+    """Tokens [n_from, n_from + n_tokens) of the batch, as far as it goes. Only a batch without drafts may be cut."""
     token: list[int] = []
     pos: list[int] = []
     seq_id: list[int] = []
@@ -160,11 +173,13 @@ def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
         pos += range(n_done, n_done + len(chunk))
         seq_id += [part.slot.id] * len(chunk)
         output += [int(part.slot.active_job.task.embeds)] * len(chunk)
+        i_sampled = len(token) - 1 - part.n_draft if samples else -1
         if samples:
-            output[-1] = 1
+            output[i_sampled:] = [1] * (1 + part.n_draft)
         n_prompt = len(chunk) if part.is_prompt and not part.slot.active_job.n_decoded else 0
-        rows.append(Row(part.slot.active_job.task, len(token) - 1 if samples else -1, n_prompt, n_done + len(chunk)))
-        inside.append(Part(part.slot, chunk, part.is_prompt, samples))
+        n_past = n_done + len(chunk) - part.n_draft
+        rows.append(Row(part.slot.active_job.task, i_sampled, n_prompt, n_past, part.n_draft))
+        inside.append(replace(part, tokens=chunk, samples=samples))
     arrays = BatchArrays(
         np.array(token, dtype=np.int32),
         np.array(pos, dtype=np.int32),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from pyggml_server import messages
 
@@ -23,6 +24,9 @@ class Tally:
     n_decode_total: int = 0
     n_busy_slots_total: int = 0
     n_tokens_max: int = 0
+    draft_tokens_total: int = 0
+    draft_tokens_accepted_total: int = 0
+    drafts_verified_total: int = 0
     requests_finished_total: int = 0
     requests_failed_total: int = 0
     requests_cancelled_total: int = 0
@@ -39,9 +43,10 @@ class Tally:
     survivor_gap_sum_s: float = 0.0
     gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
     survivor_gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
+    drafts_accepted_per_pos: list[int] = field(default_factory=list)
 
 
-_BUCKETS = frozenset({"gap_counts", "survivor_gap_counts"})
+_LISTS = frozenset({"gap_counts", "survivor_gap_counts", "drafts_accepted_per_pos"})
 
 
 class RateWindow:
@@ -98,6 +103,15 @@ class Counters:
         self.tally.tokens_predicted_seconds_total += seconds
         self.window.add_predicted(n_steps, seconds)
 
+    def count_drafts(self, n_tokens: int, n_accepted: int, n_verified: int, n_accepted_per_pos: list[int]) -> None:
+        """The guesses of a task that ended: how many, how many of them were right, in how many steps, and which."""
+        tally = self.tally
+        tally.draft_tokens_total += n_tokens
+        tally.draft_tokens_accepted_total += n_accepted
+        tally.drafts_verified_total += n_verified
+        pairs = zip_longest(tally.drafts_accepted_per_pos, n_accepted_per_pos, fillvalue=0)
+        tally.drafts_accepted_per_pos = [before + now for before, now in pairs]
+
     def with_windows(self, published: messages.Counters) -> messages.Counters:
         """What was published, with the rate windows of this moment. Any thread."""
         (prompt_steps, prompt_s), (predicted_steps, predicted_s) = self.window.values()
@@ -112,12 +126,13 @@ class Counters:
     def publish(self, **gauges: int) -> messages.Counters:
         """A frozen copy with the gauges of this moment."""
         tally = self.tally
-        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _BUCKETS}
+        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _LISTS}
         counters = messages.Counters(
             **totals,
             gap_bounds_s=GAP_BOUNDS_S,
             gap_counts=tuple(tally.gap_counts),
             survivor_gap_counts=tuple(tally.survivor_gap_counts),
+            drafts_accepted_per_pos=tuple(tally.drafts_accepted_per_pos),
             **gauges,
         )
         return self.with_windows(counters)

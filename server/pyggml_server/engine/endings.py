@@ -136,3 +136,10 @@ def _count_prediction(state: EngineState, job: Job) -> None:
     stats = job.task.stats()
     if stats.n_gen > 0:
         state.counters.count_predicted(stats.n_gen, stats.n_gen_steps, stats.t_gen_us / 1e6)
+    if stats.n_draft_tokens > 0:
+        state.counters.count_drafts(
+            stats.n_draft_tokens,
+            stats.n_draft_accepted,
+            stats.n_draft_verif_steps,
+            job.task.n_accepted_per_pos(),
+        )

@@ -29,9 +29,11 @@ def _cell_bytes(runtime: Runtime) -> int:
     batch = BatchArrays(token=zero, pos=zero, seq_id=zero, output=np.zeros(1, dtype=np.int8))
     try:
         status, _ = runtime.step(batch, [])
-        runtime.context.note_decoded()
+        for context in runtime.contexts():
+            context.note_decoded()
         n_bytes = runtime.context.state_size(0) if status == 0 else 0
-        runtime.context.seq_remove(0)
+        for context in runtime.contexts():
+            context.seq_remove(0)
     except PyggmlError:
         return 0
     return n_bytes

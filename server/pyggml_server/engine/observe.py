@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyggml_server.engine.drafting import longest_draft
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -39,7 +40,8 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         phase=phase,
         n_cells=n_tokens,
         n_cells_owned=n_tokens if slot.holds_cells else 0,
-        n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1,
+        n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1 + longest_draft(state, slot),
+        n_decode_step_cells=1 + state.runtime.n_draft_max,
         n_prompt_left=n_prompt_left,
         n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
         request_order=job.order,

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """The KV pool of one context, seen through its slots."""
+    """The KV pool, seen through its slots. A draft model's pool has the same sequences and follows it: what is done to
+    cells is done in both, and counted in the target's, which never has fewer."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._context = runtime.context
+        self._contexts = runtime.contexts()
         self._runtime = runtime
         self.checkpoints = SlotCheckpoints(runtime)
         self.n_cells = runtime.n_ctx
@@ -41,12 +43,13 @@ class Pool:
 
     def state_bytes(self, slot: Slot) -> int:
         """Host memory that a park of the slot needs now."""
-        return self._context.state_size(slot.id)
+        return sum(context.state_size(slot.id) for context in self._contexts)
 
     def release_cells(self, slot: Slot) -> None:
         """Give the slot's cells back; its token list stays (a parked slot needs it)."""
         if self._runtime.has_memory:
-            self._context.seq_remove(slot.id)
+            for context in self._contexts:
+                context.seq_remove(slot.id)
 
     def clear(self, slot: Slot) -> None:
         """Drop everything that the slot holds in the pool."""
@@ -70,7 +73,8 @@ class Pool:
 
     def _cut_tail(self, slot: Slot, n_keep: int) -> int:
         try:
-            self._context.seq_remove(slot.id, n_keep)
+            for context in self._contexts:
+                context.seq_remove(slot.id, n_keep)
         except UnsupportedError:
             self.clear(slot)
             return 0
@@ -85,6 +89,7 @@ class Pool:
     def load_file(self, slot: Slot, path: str) -> None:
         """Replace what the slot holds by a sequence file. Raises OSError and PyggmlError; the slot may hold anything
         then."""
+        self.release_cells(slot)  # the draft's too, which the file has not
         tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
         n_vocab = self._runtime.model.vocab.n_tokens
         if ((tokens < 0) | (tokens >= n_vocab)).any():
@@ -135,25 +140,29 @@ class Pool:
     def _shift_chunks(self, slot: Slot, prompt: list[int], n_past: int, n_least: int) -> int:
         moves = list(chunk_reuse.moves(slot.tokens, prompt, n_past, n_least))
         for move in moves:
-            self._context.seq_remove(slot.id, move.target, move.source)
             end = move.source + move.n_tokens
-            self._context.seq_add(slot.id, move.source, end, move.target - move.source)
+            for context in self._contexts:
+                context.seq_remove(slot.id, move.target, move.source)
+                context.seq_add(slot.id, move.source, end, move.target - move.source)
             n_past = move.target + move.n_tokens
         if moves:
-            self._context.seq_remove(slot.id, n_past)
+            for context in self._contexts:
+                context.seq_remove(slot.id, n_past)
             slot.tokens[:] = prompt[:n_past]
             slot.has_pending_shift = True
         return n_past
 
     def note_decoded(self) -> None:
         """A decode went through: every pending shift is applied."""
-        self._context.note_decoded()
+        for context in self._contexts:
+            context.note_decoded()
 
     def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
         """Forget `n_discard` tokens after the first `n_keep` and move the rest down; applied by the next decode."""
         end = n_keep + n_discard
-        self._context.seq_remove(slot.id, n_keep, end)
-        self._context.seq_add(slot.id, end, len(slot.tokens), -n_discard)
+        for context in self._contexts:
+            context.seq_remove(slot.id, n_keep, end)
+            context.seq_add(slot.id, end, len(slot.tokens), -n_discard)
         del slot.tokens[n_keep:end]
         slot.has_pending_shift = True
 

@@ -30,4 +30,4 @@ def _shift(state: EngineState, slot: Slot) -> None:
         "slot %d: context shift, keeping %d of %d tokens, dropping %d", slot.id, n_keep, len(slot.tokens), n_discard
     )
     state.pool.shift(slot, n_keep, n_discard)
-    job.task.set_truncated()
+    job.task.note_shift(n_keep, n_discard)

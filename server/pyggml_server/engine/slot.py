@@ -58,6 +58,7 @@ class Slot:
     id: int
     n_ctx: int
     transfer: Transfer
+    speculates: bool = False
     state: SlotState = field(init=False)
     tokens: list[int] = field(default_factory=list)
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with

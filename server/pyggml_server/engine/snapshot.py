@@ -30,13 +30,14 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
     """The slot at this moment; an idle one as its last job left it."""
     job = slot.job
     if job is None:
-        last = slot.last_seen or SlotSnapshot(slot.id, slot.n_ctx, False)
+        last = slot.last_seen or SlotSnapshot(slot.id, slot.n_ctx, False, speculates=slot.speculates)
         return replace(last, n_prompt_tokens=len(slot.tokens), n_cells=len(slot.tokens))
     parked_s = job.parked_s + (now_s - slot.parked_at_s if slot.state.is_preempted else 0.0)
     return SlotSnapshot(
         id=slot.id,
         n_ctx=slot.n_ctx,
         is_processing=True,
+        speculates=slot.speculates,
         id_task=job.task_id,
         params_json=job.task.params_json,
         n_prompt_tokens=len(slot.tokens),

@@ -12,8 +12,8 @@ from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import SyncTransfer, Transfer
-from pyggml_server.engine.transfer_choice import choose_transfers
+from pyggml_server.engine.transfer import Transfer
+from pyggml_server.engine.transfer_choice import choose_transfers, synchronous_transfers
 from pyggml_server.planner.policy import Policy, VictimPolicy
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | 
         n_preempt_every=options.every_n_tokens,
     )
     transfers = _transfers(runtime, options, limit_bytes, why_off)
-    slots = [Slot(i, runtime.n_ctx_slot, transfers(i)) for i in range(runtime.n_slots)]
+    slots = [Slot(i, runtime.n_ctx_slot, transfers(i), speculates=runtime.speculates) for i in range(runtime.n_slots)]
     return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, counters or Counters())
 
 
@@ -46,7 +46,7 @@ def _transfers(
     """Makes each slot's transfer. Without preemption no asynchronous one: no fences after a decode for nobody."""
     if why_off is not None:
         log.info("preemption: off, %s", why_off)
-        return lambda _slot_id: SyncTransfer(runtime)
+        return synchronous_transfers(runtime)
     choice = choose_transfers(runtime, options.use_async, limit_bytes)
     log.info("preemption: on, %s, up to %d MiB, policy %s", choice.banner, limit_bytes // MIB, options.policy)
     return choice.make

@@ -21,7 +21,8 @@ _ERRORS = {-1: "Invalid input batch.", 2: "Decoding was aborted."}
 
 def run_batch(state: EngineState, parts: list[Part]) -> None:
     """Decode all parts. Where the pool has no room after all: idle prompts go first, then a park that is under way is
-    waited for, then the batch gets narrower, and when nothing narrower fits it is given up, see `_no_room_at_all`."""
+    waited for, then drafts are left out (a batch that holds one is never cut), then the batch gets narrower, and when
+    nothing narrower fits it is given up, see `_no_room_at_all`."""
     n_all = sum(len(part.tokens) for part in parts)
     n_done = 0
     n_width = state.runtime.n_batch
@@ -34,7 +35,12 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
         elif status != STATUS_NO_ROOM:
             endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
             return
-        elif not (_drop_idle_prompt(state) or landings.wait_for_room(state)):
+        elif _drop_idle_prompt(state) or landings.wait_for_room(state):
+            continue
+        elif any(part.n_draft for part in parts):
+            parts = _without_drafts(parts)
+            n_all = sum(len(part.tokens) for part in parts)
+        else:
             n_width = _narrower(piece, n_width)
             if n_width == 0:
                 _no_room_at_all(state, piece)
@@ -72,7 +78,7 @@ def _decode(state: EngineState, piece: Slice) -> int:
 def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> None:
     slot = part.slot
     job = slot.active_job
-    slot.tokens += part.tokens
+    slot.tokens += _gained(part, sample)
     slot.last_decoded_pass = state.n_passes
     recompute.note_decoded(slot)
     state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
@@ -89,25 +95,38 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
         endings.finish(state, slot)
         state.pool.clear(slot)  # nobody continues a prompt that was embedded
         return
-    if sample.error is not None or sample.token is None:
-        endings.fail(state, slot, f"got exception: {sample.error}")
-        return
-    _take_token(state, slot, sample, now_s)
+    if sample.error is not None:
+        end = endings.fail_and_clear if part.n_draft else endings.fail  # its wrong guesses are still in their cells
+        end(state, slot, f"got exception: {sample.error}")
+    elif sample.tokens:
+        _take_tokens(state, slot, sample, now_s)
 
 
-def _take_token(state: EngineState, slot: Slot, sample: Sample, now_s: float) -> None:
+def _gained(part: Part, sample: Sample) -> list[int]:
+    """What the slot holds more than before. Of a draft, what was right; nothing, if it has to be verified again."""
+    if not part.n_draft:
+        return part.tokens
+    return [part.tokens[0], *sample.tokens[:-1]] if sample.tokens else []
+
+
+def _without_drafts(parts: list[Part]) -> list[Part]:
+    for part in parts:
+        if part.n_draft:
+            part.slot.active_job.task.drop_draft()
+    return [part.without_draft() for part in parts]
+
+
+def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -> None:
     job = slot.active_job
-    assert sample.token is not None
-    job.sampled = sample.token
-    job.n_decoded += 1
-    job.n_tokens_since_park += 1
+    job.sampled = sample.tokens[-1]
+    job.n_decoded += len(sample.tokens)
+    job.n_tokens_since_park += len(sample.tokens)
     if job.last_token_at_s is not None:
         gap_s = now_s - job.last_token_at_s
         state.counters.count_gap(gap_s, is_survivors=state.last_copy_at_s >= job.last_token_at_s)
         state.recorder.count_gap(now_s, gap_s)
     job.last_token_at_s = now_s
-    if sample.payload:
-        state.outbox.append(Token(job.task_id, sample.payload))
+    state.outbox.extend(Token(job.task_id, payload) for payload in sample.payloads)
     if sample.stop is not StopType.NONE:
         job.has_next_token = False
         endings.finish(state, slot)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyggml_server.native.border import PyggmlError
 
 if TYPE_CHECKING:
-    from pyggml_server.native.runtime import Runtime
+    from pyggml_server.native.runtime import Context
 
 
 class TransferRefusedError(RuntimeError):
@@ -65,8 +65,8 @@ class SyncTransfer:
     frees_on_landing = False
     pinned_bytes = 0
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._context = runtime.context
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._state: npt.NDArray[np.uint8] | None = None
 
     @property

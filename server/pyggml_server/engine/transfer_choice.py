@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.draft_transfer import as_one
 from pyggml_server.engine.first_buffers import first_buffer_bytes
 from pyggml_server.engine.host_memory import MIB
 from pyggml_server.engine.kept_buffers import KeptBuffers
@@ -17,7 +18,7 @@ from pyggml_server.engine.transfer import SyncTransfer, Transfer
 from pyggml_server.native.border import PyggmlError
 
 if TYPE_CHECKING:
-    from pyggml_server.native.runtime import Runtime
+    from pyggml_server.native.runtime import Context, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +47,23 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int) ->
     if why_not is not None:
         return _synchronous(runtime, why_not)
     first_bytes = first_buffer_bytes(runtime, ram_limit_bytes)
-    make = partial(_with_fallback, runtime, KeptBuffers(ram_limit_bytes), first_bytes)
+    make = partial(_asynchronous, runtime, KeptBuffers(ram_limit_bytes), first_bytes)
     return TransferChoice(make, "asynchronous copies, page-locked memory offered")
+
+
+def synchronous_transfers(runtime: Runtime) -> Callable[[int], Transfer]:
+    """Makes each slot's transfer where no copy may outlast its call."""
+    return lambda _slot_id: as_one([SyncTransfer(context) for context in runtime.contexts()])
 
 
 def _why_not_asynchronous(runtime: Runtime) -> str | None:
     """Makes a transfer to see; what it cost is given back. A device may offer page-locked memory and not give it."""
-    probe = runtime.new_transfer()
+    reasons = (_why_not_in(runtime, context) for context in runtime.contexts())
+    return next((why for why in reasons if why is not None), None)
+
+
+def _why_not_in(runtime: Runtime, context: Context) -> str | None:
+    probe = runtime.new_transfer(context)
     try:
         probe.reserve(PROBE_BYTES)
         if not probe.is_pinned:
@@ -64,10 +75,14 @@ def _why_not_asynchronous(runtime: Runtime) -> str | None:
 
 
 def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
-    return TransferChoice(lambda _slot_id: SyncTransfer(runtime), f"synchronous copies to pageable memory ({why})")
+    return TransferChoice(synchronous_transfers(runtime), f"synchronous copies to pageable memory ({why})")
 
 
-def _with_fallback(runtime: Runtime, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
-    transfer = AsyncTransfer(runtime.context, runtime.new_transfer(), kept)
-    transfer.keep_ready(first_bytes)
-    return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, runtime))
+def _asynchronous(runtime: Runtime, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
+    return as_one([_with_fallback(runtime, context, kept, first_bytes, slot_id) for context in runtime.contexts()])
+
+
+def _with_fallback(runtime: Runtime, context: Context, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
+    transfer = AsyncTransfer(context, runtime.new_transfer(context), kept)
+    transfer.keep_ready(first_bytes if context is runtime.context else 0)  # a draft's is made when it is needed
+    return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, context))

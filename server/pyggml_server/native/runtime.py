@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 import pyggml
+from pyggml import Context
 from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.errors import LoadError
 from pyggml_server.native.task import Task
 from pyggml_server.native.translator import Translator
 
-__all__ = ["BatchArrays", "PyggmlError", "Row", "Runtime", "Sample", "StopType", "UnsupportedError"]
-
-TOKEN_NULL = -1
+__all__ = ["BatchArrays", "Context", "PyggmlError", "Row", "Runtime", "Sample", "StopType", "UnsupportedError"]
 
 
 class StopType(IntEnum):
@@ -34,21 +33,31 @@ class StopType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens afterwards."""
+    """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens afterwards.
+
+    n_draft  guesses in the rows behind `i_batch`; `n_past` does not count them.
+    """
 
     task: Task
     i_batch: int
     n_prompt_tokens: int
     n_past: int
+    n_draft: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a step gave for one row. `token` is None where nothing was sampled; `error` is why sampling failed."""
+    """What a step gave for one row.
 
-    token: int | None
+    tokens    sampled, in order: all but the last are in the slot already. Empty where no row was sampled, and where a
+              draft has to be verified once more: the slot holds what it held before the step.
+    payloads  the events of a streamed task.
+    error     why sampling failed.
+    """
+
+    tokens: list[int]
     stop: StopType
-    payload: bytes
+    payloads: list[bytes]
     error: str | None = None
 
 
@@ -80,6 +89,8 @@ class Runtime:
         self.is_recurrent: bool = bool(info.is_recurrent)
         self.is_hybrid: bool = bool(info.is_hybrid)
         self.can_remove_tail: bool = bool(info.partial_rm)
+        self.speculates: bool = bool(info.speculates)
+        self.n_draft_max: int = info.n_draft_max
         self.shifts_context: bool = bool(info.ctx_shift)
         self.batches_continuously: bool = bool(info.cont_batching)
         self.can_shift: bool = bool(info.can_shift)
@@ -90,9 +101,11 @@ class Runtime:
         self.has_prompt_cache: bool = info.cache_ram_mib != 0
         self.caches_idle_slots: bool = bool(info.cache_idle_slots)
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
-        self.context = pyggml.Context.from_pointer(
+        self.context = Context.from_pointer(
             lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified
         )
+        self.draft_context = self._draft_context()
+        """The draft model's context, or None where there is none that has cells of its own."""
         self.translator = Translator(handle, self)
 
     @property
@@ -109,6 +122,27 @@ class Runtime:
         except PyggmlError as error:
             raise LoadError(str(error)) from None
         return cls(ffi.gc(out[0], lib.pyggml_server_free))
+
+    def _draft_context(self) -> Context | None:
+        pointer = lib.pyggml_server_draft_context(self._handle)
+        if pointer == ffi.NULL:
+            return None
+        model = pyggml.Model.from_pointer(lib.pyggml_server_draft_model(self._handle), owner=self._handle)
+        return Context.from_pointer(pointer, model, owner=self._handle, kv_unified=self.is_unified)
+
+    def contexts(self) -> list[Context]:
+        """Every context that keeps cells of the slots' sequences: the target's, then the draft's."""
+        return [self.context] if self.draft_context is None else [self.context, self.draft_context]
+
+    def draft(self, tasks: Sequence[Task], n_max: Sequence[int]) -> list[list[int]]:
+        """Guess up to `n_max[i]` (at least 0) of the tokens that follow task i's last one; the GIL is free meanwhile.
+
+        A draft may be empty. The next step must decode each whole, behind the last token, unless the task drops it.
+        """
+        out = ffi.new("pyggml_tokens[]", len(tasks))
+        handles = ffi.new("pyggml_task *[]", [task.handle for task in tasks])
+        call(lib.pyggml_draft, self._handle, len(tasks), handles, ffi.new("int32_t[]", list(n_max)), out)
+        return [_tokens(out[i]) for i in range(len(tasks))]
 
     def step(self, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
         """Decode, wait, sample every ready row; the GIL is free meanwhile.
@@ -128,6 +162,7 @@ class Runtime:
         for c_row, row in zip(c_rows, rows, strict=True):
             c_row.task = row.task.handle
             c_row.i_batch = row.i_batch
+            c_row.n_draft = row.n_draft
             c_row.n_prompt_tokens = row.n_prompt_tokens
             c_row.n_past = row.n_past
         out = ffi.new("pyggml_sampled[]", len(rows))
@@ -137,19 +172,24 @@ class Runtime:
             return status[0], []
         return 0, [_sample(out[i]) for i in range(len(rows))]
 
-    def new_transfer(self) -> pyggml.Transfer:
-        """A transfer of this context's sequences, to be closed before the runtime. Raises UnsupportedError."""
-        return pyggml.Transfer(self.context)
+    def new_transfer(self, context: Context) -> pyggml.Transfer:
+        """A transfer of a context's sequences, to be closed before the runtime. Raises UnsupportedError."""
+        return pyggml.Transfer(context)
 
     def close(self) -> None:
         """Free context and model, unless a request in the web side still formats with them. Idempotent."""
-        self.context.close()
+        for context in self.contexts():
+            context.close()
         self._handle = None
 
 
 def _sample(sampled: Any) -> Sample:
-    payload = bytes(ffi.buffer(sampled.payload, sampled.size)) if sampled.size else b""
+    views = [sampled.payloads[i] for i in range(sampled.n_payloads)]
+    payloads = [bytes(ffi.buffer(view.data, view.size)) for view in views]
     if sampled.failed:
-        return Sample(None, StopType.NONE, b"", payload.decode("utf-8", "replace"))
-    token = None if sampled.token == TOKEN_NULL else sampled.token
-    return Sample(token, StopType(sampled.stop), payload)
+        return Sample([], StopType.NONE, [], payloads[0].decode("utf-8", "replace"))
+    return Sample(_tokens(sampled.tokens), StopType(sampled.stop), payloads)
+
+
+def _tokens(view: Any) -> list[int]:
+    return list(ffi.unpack(view.data, view.n)) if view.n else []

@@ -24,6 +24,9 @@ class TaskStats:
     t_gen_us: int
     has_next_token: bool
     has_new_line: bool
+    n_draft_tokens: int = 0
+    n_draft_accepted: int = 0
+    n_draft_verif_steps: int = 0
 
 
 class Task:
@@ -84,9 +87,13 @@ class Task:
         """Leave time spent parked out of the timings and of the time limit."""
         lib.pyggml_task_add_pause(self.handle, pause_us)
 
-    def set_truncated(self) -> None:
-        """The context was shifted: say so in the result."""
-        lib.pyggml_task_set_truncated(self.handle)
+    def note_shift(self, n_keep: int, n_discard: int) -> None:
+        """Of the slot's first `n_keep + n_discard` tokens only `n_keep` are left: say so in the result."""
+        lib.pyggml_task_note_shift(self.handle, n_keep, n_discard)
+
+    def drop_draft(self) -> None:
+        """There is no room for the draft: the next step decodes the last token alone."""
+        lib.pyggml_task_drop_draft(self.handle)
 
     def end_reasoning(self) -> bool:
         """Make the sampler close the reasoning now. False where the request did not ask for that control."""
@@ -107,7 +114,16 @@ class Task:
             t_gen_us=out.t_gen_us,
             has_next_token=bool(out.has_next_token),
             has_new_line=bool(out.has_new_line),
+            n_draft_tokens=out.n_draft_tokens,
+            n_draft_accepted=out.n_draft_accepted,
+            n_draft_verif_steps=out.n_draft_verif_steps,
         )
+
+    def n_accepted_per_pos(self) -> list[int]:
+        """How often the draft's first, second, ... token was accepted; empty where nothing was verified."""
+        out = ffi.new("pyggml_task_stats *")
+        lib.pyggml_task_get_stats(self.handle, out)
+        return list(ffi.unpack(out.n_accepted_per_pos, out.n_draft_positions)) if out.n_draft_positions else []
 
     def progress_payload(self, n_past: int) -> bytes:
         """A prompt-progress report: `n_past` tokens of the prompt are in the cache."""

@@ -30,7 +30,7 @@ def slot_object(slot: SlotSnapshot) -> dict[str, object]:
     shown: dict[str, object] = {
         "id": slot.id,
         "n_ctx": slot.n_ctx,
-        "speculative": False,
+        "speculative": slot.speculates,
         "is_processing": slot.is_processing,
     }
     if slot.id_task is not None:

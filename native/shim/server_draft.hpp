@@ -1,0 +1,71 @@
+// Speculative decoding: guesses at the next tokens, and which of them the target model would have said itself.
+// Internal to the shim; engine thread. All kinds of guessing are llama.cpp's own (common/speculative.h).
+#pragma once
+
+#include "server.h"
+
+#include "common.h"
+#include "sampling.h"
+#include "speculative.h"
+
+#include <memory>
+#include <random>
+#include <vector>
+
+// What a task needs to be guessed for.
+struct pyggml_task_draft {
+    llama_tokens             held;              // what its sequence holds, from the first sampled token on
+    llama_tokens             tokens;            // guesses that the next decode verifies
+    bool                     is_replay = false; // `tokens` were accepted once, by a context that had to go back
+    common_prompt_checkpoint before;            // the sequence as it was before the guesses
+    std::vector<uint64_t>    n_accepted_per_pos;
+    std::mt19937             synth_rng;         // --spec-draft-synth-*: acceptance by chance, for benchmarks
+};
+
+// The loaded means of guessing. Exists only where some are in force.
+class pyggml_drafter {
+  public:
+    // Loads the draft model that the parameters ask for. NULL where they ask for no speculation, or (with the reason
+    // logged, as in llama-server) where this model cannot. Throws std::runtime_error for a draft that does not load.
+    static std::unique_ptr<pyggml_drafter> load(pyggml_server & server);
+
+    // The draft model's context; NULL where it has none, or one without cells of its own.
+    llama_context * own_context() const { return has_own_cells ? ctx_dft : nullptr; }
+    int32_t         n_max() const { return common_speculative_n_max(spec.get()); }
+
+    // What the drafter remembers of a sequence beside cells, for a checkpoint; may be empty.
+    std::vector<uint8_t> state(llama_seq_id seq_id) const;
+    void                 set_state(llama_seq_id seq_id, const std::vector<uint8_t> & data);
+
+    // Guesses up to n_max[i] tokens for each task, together; task.draft.tokens holds them. A task whose guesses wait to
+    // be verified again keeps them, as far as n_max[i] allows.
+    void draft(pyggml_task * const * tasks, const int32_t * n_max, int32_t n);
+
+    // The target decoded this batch: the draft model follows. Throws std::runtime_error where it cannot.
+    void follow(const pyggml_batch_view & batch);
+
+    // A row of the task is about to be sampled: its first one begins it, later ones add the token that was decoded.
+    void enter(pyggml_task & task);
+
+    // Samples the rows from i_batch on, the token that the task had last and its guesses, and keeps what was guessed
+    // right: the tokens that came out, at least one. None where the context could not keep a part of the guesses: it is
+    // as before them then, and the part stays to be verified again.
+    llama_tokens verify(pyggml_task & task, int32_t i_batch);
+
+  private:
+    bool goes_back(common_context_seq_rm_type type, llama_context * ctx, size_t n_tokens) const;
+    void go_back(pyggml_task & task, llama_tokens && accepted);
+    void remember_before(pyggml_task & task);
+    void count_accepted(pyggml_task & task, size_t n_accepted);
+
+    llama_context *                    ctx_tgt = nullptr;
+    llama_context *                    ctx_dft = nullptr;
+    bool                               has_own_cells = false;
+    int32_t                            n_seq         = 0;
+    common_context_seq_rm_type         rm_tgt = COMMON_CONTEXT_SEQ_RM_TYPE_NO;
+    common_context_seq_rm_type         rm_dft = COMMON_CONTEXT_SEQ_RM_TYPE_NO;
+    common_memory                      memory;
+    common_speculative_init_result_ptr init; // outlives `spec`, which uses its context
+    common_speculative_ptr             spec;
+    common_batch                       decoded;
+};
