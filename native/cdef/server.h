@@ -129,6 +129,8 @@ typedef struct pyggml_task_info {
     const char *        params_json;
     const char *        completion_id;
     int32_t             id_slot;
+    int32_t             i_parent;
+    int32_t             n_children;
     int32_t             n_predict;
     int32_t             n_keep;
     int32_t             n_discard;
@@ -195,6 +197,7 @@ typedef struct pyggml_row {
     int32_t       i_batch;
     int32_t       n_draft;
     int32_t       n_prompt_tokens;
+    const pyggml_task * parent;
     int32_t       n_past;
 } pyggml_row;
 

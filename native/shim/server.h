@@ -164,6 +164,8 @@ typedef struct pyggml_task_info {
     const char *        params_json; // as /slots shows it
     const char *        completion_id; // of the API's answer, "chatcmpl-..."
     int32_t             id_slot;     // the slot that the request asks for, or -1
+    int32_t             i_parent;    // the task of its request whose prompt it has too (n > 1), or -1
+    int32_t             n_children;  // tasks that have this one's prompt
     int32_t             n_predict;   // -1: no limit
     int32_t             n_keep;
     int32_t             n_discard;
@@ -241,6 +243,7 @@ typedef struct pyggml_row {
     int32_t       i_batch;         // the row to sample from, or -1; with a draft, that of the token before it
     int32_t       n_draft;         // guesses in the rows behind i_batch: all that pyggml_draft gave, or none
     int32_t       n_prompt_tokens; // tokens of its prompt in this batch
+    const pyggml_task * parent;    // whose prompt in this batch is its own too: it takes over its counters; else NULL
     int32_t       n_past;          // tokens in the slot once the batch is decoded, guesses not counted
 } pyggml_row;
 

@@ -85,7 +85,7 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     request.tasks.push_back(std::move(task));
 }
 
-// A prompt with n > 1 becomes n tasks of their own, each with the next seed.
+// A prompt with n > 1 becomes a task and its children, each with the next seed.
 static void add_prompt(pyggml_request & request, const llama_tokens & tokens, const json & data, int id_slot) {
     const pyggml_server & server = *request.server;
     pyggml_check_tokens(server, tokens);
@@ -93,12 +93,15 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
                                                                server.params.sampling.logit_bias_eog, data);
     request.sse_ping_interval_s      = params.sse_ping_interval;
     const uint32_t seed              = params.sampling.seed;
+    const int32_t  i_parent          = int32_t(request.tasks.size());
     for (int i = 0; i < params.n_cmpl; ++i) {
         if (seed != LLAMA_DEFAULT_SEED) {
             params.sampling.seed = seed + uint32_t(i);
         }
         add_task(request, tokens, params, i == 0 ? id_slot : -1);
+        request.tasks.back()->i_parent = i == 0 ? -1 : i_parent;
     }
+    request.tasks[size_t(i_parent)]->n_children = params.n_cmpl - 1;
 }
 
 // --log-prompts-dir: the prompt in a file that is named for the time, as llama-server writes it.

@@ -90,6 +90,13 @@ extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * bat
                 rows[i].task->stats.n_prompt_processed += uint64_t(rows[i].n_prompt_tokens);
                 rows[i].task->stats.set_prompt_last(now_us);
             }
+        }
+        for (int32_t i = 0; i < n_rows; ++i) {
+            if (rows[i].parent != nullptr) { // before the parent has sampled anything
+                rows[i].task->stats = rows[i].parent->stats;
+            }
+        }
+        for (int32_t i = 0; i < n_rows; ++i) {
             if (rows[i].i_batch >= 0) {
                 finish_row(*server, *batch, rows[i], out[i], server->step_results[i]);
             }

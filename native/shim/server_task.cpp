@@ -231,6 +231,8 @@ extern "C" void pyggml_task_get_info(const pyggml_task * task, pyggml_task_info 
     out->params_json           = task->params_json.c_str();
     out->completion_id         = params.oaicompat_cmpl_id.c_str();
     out->id_slot               = task->id_slot_wanted;
+    out->i_parent              = task->i_parent;
+    out->n_children            = task->n_children;
     out->n_predict             = params.n_predict;
     out->n_keep                = params.n_keep;
     out->n_discard             = params.n_discard;

@@ -64,6 +64,8 @@ struct pyggml_task {
     std::string           params_json;
     int32_t               id_slot_wanted = -1;
     int32_t               index          = 0;
+    int32_t               i_parent       = -1; // of the tasks of its request
+    int32_t               n_children     = 0;
 
     common_sampler_ptr sampler;
     bool               primed = false; // the sampler has seen the prompt

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.comparing import assert_same_answer
-from tests.e2e.conftest import StartServer
-from tests.e2e.program import ServerProcess
+from tests.e2e.conftest import StartServer, running, server_flags
+from tests.e2e.program import ServerProcess, our_program, stock_program
+from tests.hybrid_model import write_hybrid_model
 
 Pair = tuple[ServerProcess, ServerProcess]
 
@@ -83,6 +84,19 @@ def test_forced_parks_change_neither_text_nor_guesses(kind: str, draft_path: Pat
     with start_ours(*flags) as plain, start_ours(*flags, LLAMA_SERVER_PREEMPT_EVERY="5") as forced:
         assert_same_answer(forced, plain, "POST", "/completion", BODY)
         assert forced.metric("preemptions_total") >= 2
+
+
+def test_a_memory_that_cannot_drop_wrong_guesses_goes_back_and_verifies_the_right_ones_again(
+    smollm2_path: Path, tmp_path: Path
+) -> None:
+    flags = [*server_flags(write_hybrid_model(tmp_path / "hybrid.gguf", smollm2_path)), *NGRAMS]
+    every_five = {"LLAMA_SERVER_PREEMPT_EVERY": "5"}
+    with running(our_program(), flags) as ours, running(stock_program(), flags) as stock:
+        answer = assert_same_answer(ours, stock, "POST", "/completion", {**BODY, "n_predict": 80})[2]
+        assert 0 < answer["timings"]["draft_n_accepted"] < answer["timings"]["draft_n"]
+        with running(our_program(), flags, every_five) as forced:
+            assert_same_answer(forced, ours, "POST", "/completion", {**BODY, "n_predict": 80})
+            assert forced.metric("preemptions_total") >= 5
 
 
 def test_a_draft_model_that_cannot_be_loaded_ends_the_start(start_ours: StartServer, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pyggml_server.engine.loop import Engine
 from pyggml_server.engine.reception import Reception
+from pyggml_server.engine.shared_prompt import n_owned_cells
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -15,6 +16,7 @@ from pyggml_server.engine.state import EngineState
 _BETWEEN_PASSES = frozenset(
     {
         SlotPhase.IDLE,
+        SlotPhase.WAIT_OTHER,
         SlotPhase.STARTED,
         SlotPhase.PROCESSING_PROMPT,
         SlotPhase.GENERATING,
@@ -27,7 +29,9 @@ _COPYING = frozenset({SlotPhase.PREEMPTING, SlotPhase.RESTORING})
 def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
     """What does not hold, in words; for models with a plain cache."""
     broken = [text for slot in state.slots for text in _of_slot(state, slot)]
-    n_held = sum(len(slot.tokens) for slot in state.slots if slot.holds_cells)
+    n_held = sum(n_owned_cells(slot) for slot in state.slots)
+    prompts = {id(slot.shared): slot.shared for slot in state.slots if slot.shared is not None and slot.holds_cells}
+    n_held += sum(shared.n_cells for shared in prompts.values())
     if state.pool.n_cells_used() != n_held:
         broken.append(f"the pool has {state.pool.n_cells_used()} cells in use, the slots hold {n_held}")
     if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
@@ -44,6 +48,9 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     name = f"slot {slot.id} ({slot.phase.name})"
     has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.phase in _COPYING
     n_expected = len(slot.tokens) if slot.holds_cells else 0
+    n_owned = state.runtime.context.seq_n_cells(slot.id, owned_only=True)
+    if slot.copy is None and n_owned != n_owned_cells(slot):
+        yield f"{name} owns {n_owned} cells, its books say {n_owned_cells(slot)}"
     for context, pool in zip(state.runtime.contexts(), ("pool", "draft's pool"), strict=False):
         last = context.seq_pos_max(slot.id)
         n_in_pool = 0 if last is None else last + 1

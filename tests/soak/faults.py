@@ -24,13 +24,13 @@ class Refusals:
         self.n = 0
         issue = apply.Applier._park
 
-        def park(applier: apply.Applier, slot: Slot, reason: Any) -> bool:
+        def park(applier: apply.Applier, unit: list[Slot], reason: Any) -> bool:
             if rng.random() >= REFUSED_SHARE:
-                return issue(applier, slot, reason)
+                return issue(applier, unit, reason)
             self.n += 1
             with pytest.MonkeyPatch.context() as once:
-                once.setattr(type(slot.transfer), "save", _refuse)
-                return issue(applier, slot, reason)
+                once.setattr(type(unit[0].transfer), "save", _refuse)
+                return issue(applier, unit, reason)
 
         patch.setattr(apply.Applier, "_park", park)
 

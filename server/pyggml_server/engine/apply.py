@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from functools import singledispatchmethod
 
-from pyggml_server.engine import endings, landings, recompute
+from pyggml_server.engine import endings, landings, recompute, shared_prompt
 from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -42,9 +42,13 @@ class Applier:
     @_do.register
     def _(self, action: orders.Park) -> bool:
         slot = self._state.slot(action.slot_id)
-        if not self._park(slot, action.reason):
+        if slot.state.is_preempted:
+            return True  # it left with those that share its prompt
+        unit = shared_prompt.unit_of(slot)
+        if not self._park(unit, action.reason):
             return False
-        slot.parked_for_request = action.for_request
+        for member in unit:
+            member.parked_for_request = action.for_request
         if action.reason is orders.Reason.ROTATION:
             self._state.counters.tally.rotations_total += 1
         return True
@@ -80,7 +84,9 @@ class Applier:
 
     @_do.register
     def _(self, action: orders.Restore) -> bool:
-        self._restore(self._state.slot(action.slot_id), action.reason)
+        slot = self._state.slot(action.slot_id)
+        if slot.phase is SlotPhase.PREEMPTED:  # else it came back with those that share its prompt
+            self._restore(shared_prompt.unit_of(slot), action.reason)
         return True
 
     @_do.register
@@ -110,6 +116,8 @@ class Applier:
     @_do.register
     def _(self, action: orders.FailContext) -> bool:
         slot = self._state.slot(action.slot_id)
+        if slot.is_idle:
+            return True  # it ended with the one whose prompt it shares
         log.warning("slot %d: request of %d tokens fails: %s", slot.id, len(slot.tokens), action.reason.value)
         endings.fail_for_room(self._state, slot)
         return True
@@ -135,24 +143,27 @@ class Applier:
 
     # -- park and restore ---------------------------------------------------------------------------------------------
 
-    def _park(self, slot: Slot, reason: orders.Reason) -> bool:
+    def _park(self, unit: list[Slot], reason: orders.Reason) -> bool:
         state = self._state
         started_s = state.clock()
-        slot.state.move(SlotPhase.PREEMPTING)
+        for slot in unit:
+            slot.state.move(SlotPhase.PREEMPTING)
         try:
-            slot.transfer.save(slot.id)
+            shared_prompt.save(state.pool, unit)
         except TransferRefusedError as error:
-            slot.state.come_back()
-            self._refuse(slot, "park refused", error)
+            for slot in unit:
+                slot.state.come_back()
+            self._refuse(unit[0], "park refused", error)
             return False
-        slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)
-        if not slot.copy.frees_on_landing:
-            state.pool.release_cells(slot)
-        self._join_line(slot, started_s)
-        state.counters.tally.preemptions_total += 1
-        if state.counters.tally.preemptions_total == 1:
-            _log_buffer(slot)
-        landings.land_if_done(state, slot)
+        for slot in unit:
+            slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)
+            if not slot.copy.frees_on_landing:
+                state.pool.release_cells(slot)
+            self._join_line(slot, started_s)
+            state.counters.tally.preemptions_total += 1
+            if state.counters.tally.preemptions_total == 1:
+                _log_buffer(slot)
+            landings.land_if_done(state, slot)
         return True
 
     def _refuse(self, slot: Slot, what: str, why: orders.Reason | TransferRefusedError) -> None:
@@ -174,23 +185,26 @@ class Applier:
         job.last_token_at_s = None
         self._state.outbox.append(Notice(job.task_id, "preempted"))
 
-    def _restore(self, slot: Slot, reason: orders.Reason) -> None:
+    def _restore(self, unit: list[Slot], reason: orders.Reason) -> None:
         state = self._state
-        n_bytes = slot.transfer.state_bytes
+        sizes_bytes = [slot.transfer.state_bytes for slot in unit]
         started_s = state.clock()
-        slot.state.move(SlotPhase.RESTORING)
+        for slot in unit:
+            slot.state.move(SlotPhase.RESTORING)
         try:
-            slot.transfer.restore(slot.id)
+            shared_prompt.restore(state.pool, unit)
         except TransferRefusedError as error:
-            slot.state.move(SlotPhase.PREEMPTED)
-            state.pool.release_cells(slot)
-            log.warning("slot %d: restore refused: %s", slot.id, error)
+            for slot in unit:
+                slot.state.move(SlotPhase.PREEMPTED)
+                state.pool.release_cells(slot)
+            log.warning("slot %d: restore refused: %s", unit[0].id, error)
             if not any(other.phase in RESIDENT_PHASES for other in state.slots):
-                endings.fail_for_room(state, slot)  # nobody will make room: it would be tried again for ever
+                endings.fail_for_room(state, unit[0])  # nobody will make room: it would be tried again for ever
             return
-        slot.copy = _issued(state, slot, reason, started_s, n_bytes)
-        slot.parked_for_request = None
-        landings.land_if_done(state, slot)
+        for slot, n_bytes in zip(unit, sizes_bytes, strict=True):
+            slot.copy = _issued(state, slot, reason, started_s, n_bytes)
+            slot.parked_for_request = None
+            landings.land_if_done(state, slot)
 
 
 def _issued(state: EngineState, slot: Slot, reason: orders.Reason, started_s: float, n_bytes: int) -> CopyInFlight:

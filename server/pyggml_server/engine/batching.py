@@ -153,37 +153,55 @@ def report_progress(state: EngineState, slot: Slot) -> bool:
 
 def cut_batch(parts: list[Part], n_from: int, n_tokens: int) -> Slice:
     """Tokens [n_from, n_from + n_tokens) of the batch, as far as it goes. Only a batch without drafts may be cut."""
-    token: list[int] = []
-    pos: list[int] = []
-    seq_id: list[int] = []
-    output: list[int] = []
-    rows: list[Row] = []
-    inside: list[Part] = []
+    columns = _Columns()
     n_before = 0
     for part in parts:
         first = max(0, n_from - n_before)
         last = min(len(part.tokens), n_from + n_tokens - n_before)
         n_before += len(part.tokens)
-        if first >= last:
-            continue
+        if first < last:
+            columns.add(part, first, last)
+    return columns.to_slice()
+
+
+class _Columns:
+    """A slice in the making."""
+
+    def __init__(self) -> None:
+        self._token: list[int] = []
+        self._pos: list[int] = []
+        self._seq_id: list[int] = []
+        self._output: list[int] = []
+        self._rows: list[Row] = []
+        self._parts: list[Part] = []
+
+    def add(self, part: Part, first: int, last: int) -> None:
+        """Tokens [first, last) of the part."""
+        slot, task = part.slot, part.slot.active_job.task
         chunk = part.tokens[first:last]
         samples = part.samples and last == len(part.tokens)
-        n_done = len(part.slot.tokens)
-        token += chunk
-        pos += range(n_done, n_done + len(chunk))
-        seq_id += [part.slot.id] * len(chunk)
-        output += [int(part.slot.active_job.task.embeds)] * len(chunk)
-        i_sampled = len(token) - 1 - part.n_draft if samples else -1
+        n_done = len(slot.tokens)
+        self._token += chunk
+        self._pos += range(n_done, n_done + len(chunk))
+        self._seq_id += [slot.id] * len(chunk)
+        self._output += [int(task.embeds)] * len(chunk)
+        i_sampled = len(self._token) - 1 - part.n_draft if samples else -1
         if samples:
-            output[i_sampled:] = [1] * (1 + part.n_draft)
-        n_prompt = len(chunk) if part.is_prompt and not part.slot.active_job.n_decoded else 0
+            self._output[i_sampled:] = [1] * (1 + part.n_draft)
+        n_prompt = len(chunk) if part.is_prompt and not slot.active_job.n_decoded else 0
         n_past = n_done + len(chunk) - part.n_draft
-        rows.append(Row(part.slot.active_job.task, i_sampled, n_prompt, n_past, part.n_draft))
-        inside.append(replace(part, tokens=chunk, samples=samples))
-    arrays = BatchArrays(
-        np.array(token, dtype=np.int32),
-        np.array(pos, dtype=np.int32),
-        np.array(seq_id, dtype=np.int32),
-        np.array(output, dtype=np.int8),
-    )
-    return Slice(arrays, rows, inside)
+        self._rows.append(Row(task, i_sampled, n_prompt, n_past, part.n_draft))
+        self._parts.append(replace(part, tokens=chunk, samples=samples))
+        if part.is_prompt and samples:
+            for child in slot.children:  # each samples its own first token from its parent's last row
+                self._rows.append(Row(child.active_job.task, i_sampled, 0, n_past, parent=task))
+                self._parts.append(Part(child, [], is_prompt=False, samples=True))
+
+    def to_slice(self) -> Slice:
+        arrays = BatchArrays(
+            np.array(self._token, dtype=np.int32),
+            np.array(self._pos, dtype=np.int32),
+            np.array(self._seq_id, dtype=np.int32),
+            np.array(self._output, dtype=np.int8),
+        )
+        return Slice(arrays, self._rows, self._parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.snapshot import slot_snapshot
@@ -36,12 +37,15 @@ def finish(state: EngineState, slot: Slot) -> None:
 
 
 def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server_error", **extra: int) -> None:
-    """End this job, and no other, with an error."""
+    """End this job with an error; and no other, but those of its request that cannot go on without its prompt."""
     job = slot.active_job
+    others = shared_prompt.dependents(slot)
     state.recorder.note(EventKind.END, slot, state.clock(), message)
     _release(state, slot)
     log.error("task id = %d, error: %s", job.task_id, message)
     fail_unplaced(state, job.task_id, message, error_type, **extra)
+    for other in others:
+        fail(state, other, message, error_type, **extra)
 
 
 def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: str, **extra: int) -> None:
@@ -64,8 +68,9 @@ def fail_for_room(state: EngineState, slot: Slot) -> None:
 
 def fail_all(state: EngineState, message: str) -> None:
     """End every job that has a slot with an error, and drop their cells."""
-    for slot in list(state.busy()):
-        fail_and_clear(state, slot, message)
+    for slot in state.slots:
+        if not slot.is_idle:  # one may have ended with another
+            fail_and_clear(state, slot, message)
 
 
 def fail_residents(state: EngineState, message: str) -> None:
@@ -76,11 +81,14 @@ def fail_residents(state: EngineState, message: str) -> None:
 
 
 def cancel(state: EngineState, slot: Slot) -> None:
-    """Nobody waits for this job any more."""
+    """Nobody waits for this job any more, nor for those of its request that cannot go on without its prompt."""
     job = slot.active_job
+    others = shared_prompt.dependents(slot)
     state.recorder.note(EventKind.END, slot, state.clock(), "cancelled")
     _release(state, slot)
     cancel_unplaced(state, job.task_id)
+    for other in others:
+        cancel(state, other)
 
 
 def cancel_unplaced(state: EngineState, task_id: int) -> None:
@@ -104,6 +112,13 @@ def _release(state: EngineState, slot: Slot) -> None:
     slot.state.move(SlotPhase.IDLE)
     if not holds_cells:
         slot.tokens.clear()  # they were in the parked state only
+        shared_prompt.leave(slot)
+    elif job.has_siblings and job.task.parent is not None:
+        state.pool.clear(slot)  # as llama-server: the parent's slot keeps the prompt, that is enough
+    for other in state.slots:
+        if slot in other.children:
+            other.children.remove(slot)
+    slot.children = []
     slot.job = None
     slot.parked_for_request = None
     slot.has_run_since_restore = True

@@ -30,7 +30,7 @@ class Intake:
         self._line: deque[Job] = deque()
 
     def __len__(self) -> int:
-        return len(self._line)
+        return sum(1 + len(job.children) for job in self._line)
 
     def add(self, task_id: int, task: Task) -> None:
         """A new task: into the line, or ended at once where it cannot ever run."""
@@ -39,20 +39,38 @@ class Intake:
         job = Job(task_id, task, state.n_requests, task.tokens.tolist())
         refusal = why_it_cannot_run(job, state.runtime)
         if refusal is None:
-            self._line.append(job)
+            self._wait(job)
             return
         endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
         task.close()
 
+    def _wait(self, job: Job) -> None:
+        """Into the line. Where a request wants several answers (n > 1) their jobs wait as one, with the first."""
+        for other in self._line:
+            if other.task is job.task.parent and other.prompt:
+                other.children.append(job)
+                return
+        self._line.append(job)
+
     def cancel(self, task_id: int) -> bool:
-        """Take a task out of the line. False if it is not there."""
+        """Take a task out of the line, and those that wait for its prompt with it. False if it is not there."""
         for job in self._line:
             if job.task_id == task_id:
                 self._line.remove(job)
-                job.task.close()
-                endings.cancel_unplaced(self._state, task_id)
+                self._end_as_cancelled(job, *job.children)
                 return True
+            for child in job.children:
+                if child.task_id == task_id:
+                    job.children.remove(child)
+                    job.n_children_gone += 1
+                    self._end_as_cancelled(child)
+                    return True
         return False
+
+    def _end_as_cancelled(self, *jobs: Job) -> None:
+        for job in jobs:
+            job.task.close()
+            endings.cancel_unplaced(self._state, job.task_id)
 
     def cancel_all(self) -> None:
         """Take every task out of the line."""
@@ -62,10 +80,16 @@ class Intake:
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
         for job in list(self._line):
-            chosen = self._choose(job)
+            chosen = self._choose(job) if self._has_room_for_all(job) else None
             if chosen is not None:
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places
                 self._try_to_launch(*chosen, job)
+
+    def _has_room_for_all(self, job: Job) -> bool:
+        """Whether the job's children have all arrived, and each finds an idle slot too."""
+        n_missing = job.task.n_children - job.n_children_gone - len(job.children) if job.prompt else 0
+        n_idle = sum(slot.is_idle for slot in self._state.slots)
+        return n_missing == 0 and n_idle > len(job.children)
 
     def _choose(self, job: Job) -> tuple[Slot, bool] | None:
         """An idle slot for the job, and whether the slot would lose so much that the prompt cache should have it."""
@@ -103,13 +127,27 @@ class Intake:
         slot.job = job
         slot.started_at_s = self._state.clock()
         slot.state.move(SlotPhase.STARTED)
+        self._seat_children(slot, job)
         try:
+            for child in slot.children:
+                self._state.pool.clear(child)
+                child.active_job.task.start(child.id, child.n_ctx, 0)
             if loses_much and not job.task.embeds:
                 self._kept.exchange(slot, job)
             self._launch(slot, job)
         except Exception as error:
             log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
             endings.fail_and_clear(self._state, slot, f"got exception: {error}")
+
+    def _seat_children(self, slot: Slot, job: Job) -> None:
+        """Each child takes the slot that was idle longest, and waits there for its parent's prompt."""
+        idle = sorted((other for other in self._state.slots if other.is_idle), key=lambda other: other.last_used_s)
+        for child, its_slot in zip(job.children, idle, strict=False):
+            its_slot.job = child
+            its_slot.started_at_s = slot.started_at_s
+            its_slot.state.move(SlotPhase.WAIT_OTHER)
+            slot.children.append(its_slot)
+        job.children = []
 
     def _launch(self, slot: Slot, job: Job) -> None:
         task = job.task

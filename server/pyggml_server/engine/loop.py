@@ -161,8 +161,9 @@ class Engine:
                 endings.fail_all(state, str(error))
             self._publish(state, reception)
         reception.cancel_all()
-        for slot in list(state.busy()):
-            endings.cancel(state, slot)
+        for slot in state.slots:
+            if not slot.is_idle:  # one may have ended with another
+                endings.cancel(state, slot)
         self._publish(state, reception)
         self._refuse_late_tasks()
         return False

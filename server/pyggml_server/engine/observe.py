@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pyggml_server.engine.drafting import longest_draft
+from pyggml_server.engine.shared_prompt import n_owned_cells, unit_of
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
-from pyggml_server.planner.view import PARKABLE_PHASES, SlotView, View
+from pyggml_server.planner.view import PARKABLE_PHASES, GroupView, SlotView, View
 
 
 def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, with_sizes: bool = False) -> View:
@@ -25,6 +26,7 @@ def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, 
         ram_held_bytes=state.ram_held_bytes(),
         refused_parks=refused_parks,
         n_cells_found=state.pool.n_cells_found,
+        groups=_groups(state),
     )
 
 
@@ -33,13 +35,14 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
     phase = slot.phase
     n_tokens = len(slot.tokens)
     if job is None:
-        return SlotView(slot.id, phase, n_cells=n_tokens, n_cells_owned=n_tokens, last_used_s=slot.last_used_s)
+        n_owned = n_owned_cells(slot)
+        return SlotView(slot.id, phase, n_cells=n_tokens, n_cells_owned=n_owned, last_used_s=slot.last_used_s)
     n_prompt_left = _prompt_left(slot)
     return SlotView(
         slot_id=slot.id,
         phase=phase,
         n_cells=n_tokens,
-        n_cells_owned=n_tokens if slot.holds_cells else 0,
+        n_cells_owned=n_owned_cells(slot),
         n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1 + longest_draft(state, slot),
         n_decode_step_cells=1 + state.runtime.n_draft_max,
         n_prompt_left=n_prompt_left,
@@ -59,9 +62,31 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
         needs_refill=slot.needs_refill,
+        group_id=_group_id(slot),
         is_park_refusal_known=slot.is_park_refusal_known,
         is_rotation_refusal_known=slot.is_rotation_refusal_known,
     )
+
+
+def _groups(state: EngineState) -> tuple[GroupView, ...]:
+    units = {_group_id(slot): unit_of(slot) for slot in state.slots}
+    return tuple(_group_view(group_id, unit) for group_id, unit in units.items() if group_id is not None)
+
+
+def _group_id(slot: Slot) -> int | None:
+    """The same for all that are parked together; None for a slot that is parked by itself."""
+    unit = unit_of(slot)
+    return min(member.id for member in unit) if len(unit) > 1 else None
+
+
+def _group_view(group_id: int, unit: list[Slot]) -> GroupView:
+    shared = unit[0].shared
+    assert shared is not None
+    n_cells = shared.n_cells + sum(len(slot.tokens) - shared.n_cells for slot in unit)
+    is_held = any(slot.holds_cells for slot in unit)
+    is_prompt_kept = any(slot.holds_cells for slot in shared.holders if slot not in unit)
+    n_owned = n_cells - (shared.n_cells if is_prompt_kept else 0)
+    return GroupView(group_id, n_cells, n_owned if is_held else 0)
 
 
 def _prompt_left(slot: Slot) -> int:

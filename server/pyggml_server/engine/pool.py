@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyggml_server.engine import chunk_reuse
+from pyggml_server.engine import chunk_reuse, shared_prompt
 from pyggml_server.engine.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slot import Slot
 from pyggml_server.native.border import StateError, UnsupportedError
@@ -56,12 +56,32 @@ class Pool:
         self.release_cells(slot)
         slot.tokens.clear()
         self.checkpoints.clear(slot)
+        shared_prompt.leave(slot)
+
+    def copy(self, source: Slot, target: Slot) -> None:
+        """Make the target hold what the source holds; in the same cells, where the pool is unified."""
+        self.clear(target)
+        for context in self._contexts:
+            context.seq_copy(source.id, target.id)
+        target.tokens[:] = source.tokens
+
+    def cut_prompt(self, slot: Slot, n_cells: int) -> None:
+        """Take the first `n_cells` out of the slot's sequence; its token list stays."""
+        for context in self._contexts:
+            context.seq_remove(slot.id, 0, n_cells)
+
+    def share_prompt(self, source: Slot, target: Slot, n_cells: int) -> None:
+        """Give the target, which lacks them, the source's first `n_cells`."""
+        for context in self._contexts:
+            context.seq_copy(source.id, target.id, 0, n_cells)
 
     def cut(self, slot: Slot, n_keep: int) -> int:
-        """Keep the first `n_keep` tokens, or none where the memory cannot go on from there. Returns how many remain."""
+        """Keep the first `n_keep` tokens. None, where the memory cannot go on from there, or where the cut would go
+        through cells that others have too. Returns how many remain."""
         if n_keep >= len(slot.tokens):
             return len(slot.tokens)
-        if n_keep > 0 and self.remembers(slot, n_keep):
+        is_whole = slot.shared is None or n_keep >= slot.shared.n_cells
+        if n_keep > 0 and is_whole and self.remembers(slot, n_keep):
             return self._cut_tail(slot, n_keep)
         self.clear(slot)
         return 0
@@ -89,7 +109,7 @@ class Pool:
     def load_file(self, slot: Slot, path: str) -> None:
         """Replace what the slot holds by a sequence file. Raises OSError and PyggmlError; the slot may hold anything
         then."""
-        self.release_cells(slot)  # the draft's too, which the file has not
+        self.clear(slot)  # the draft's too, which the file has not
         tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
         n_vocab = self._runtime.model.vocab.n_tokens
         if ((tokens < 0) | (tokens >= n_vocab)).any():
@@ -99,7 +119,6 @@ class Pool:
         if n_positions != len(tokens):
             raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
         slot.tokens[:] = tokens.tolist()
-        self.checkpoints.clear(slot)
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""
@@ -114,8 +133,11 @@ class Pool:
         """
         if not may_reuse or not slot.tokens or not prompt:
             return 0
+        is_shared = slot.shared is not None  # a shift would move the others' positions too
+        if is_shared and self._runtime.shifts_context:
+            return 0
         n_past = _common_prefix(slot.tokens, prompt)
-        if n_least_chunk > 0 and self._runtime.can_shift:
+        if n_least_chunk > 0 and not is_shared and self._runtime.can_shift:
             n_past = self._shift_chunks(slot, prompt, n_past, n_least_chunk)
         n_past = self._go_back(slot, n_past, n_past < len(prompt))
         self.checkpoints.drop_beyond(slot, n_past)

@@ -7,6 +7,7 @@ is the planner, who logs and counts it is `apply`.
 
 from __future__ import annotations
 
+from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -20,6 +21,7 @@ def drop(state: EngineState, slot: Slot) -> None:
     slot.state.move(SlotPhase.PREEMPTED)
     slot.needs_refill = True
     state.pool.release_cells(slot)
+    shared_prompt.leave(slot)
 
 
 def refill(slot: Slot) -> None:

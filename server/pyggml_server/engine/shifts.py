@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from pyggml_server.engine import endings
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -17,7 +18,10 @@ def shift_full_slots(state: EngineState) -> None:
         return
     for slot in state.slots:
         if slot.phase is SlotPhase.GENERATING and len(slot.tokens) + 1 >= slot.n_ctx:
-            _shift(state, slot)
+            if slot.active_job.has_siblings:
+                endings.fail(state, slot, "context shift cannot be used for shared prompt")
+            else:
+                _shift(state, slot)
 
 
 def _shift(state: EngineState, slot: Slot) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine.shared_prompt import SharedPrompt
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
 from pyggml_server.messages import SlotSnapshot
@@ -35,6 +36,9 @@ class Job:
     n_tokens_since_park: int = 0
     n_parks: int = 0
     parked_s: float = 0.0
+    children: list[Job] = field(default_factory=list)  # of its request (n > 1), in line with it
+    n_children_gone: int = 0  # that were cancelled there
+    has_siblings: bool = False  # it shares, or shared, its prompt with other answers of its request
     refill: list[int] | None = None  # tokens that are computed again before it goes on (`recompute.py`)
 
     @property
@@ -47,11 +51,13 @@ class Job:
         return len(self.prompt)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """A sequence id of the context and what is done with it.
 
     tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    shared    cells at its beginning that other slots have too, or None.
+    children  slots in WAIT_OTHER, for its prompt.
     copy    the park or restore that has not landed yet; set while PREEMPTING or RESTORING, and only then.
     """
 
@@ -64,6 +70,8 @@ class Slot:
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
+    shared: SharedPrompt | None = None
+    children: list[Slot] = field(default_factory=list)
     last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
     last_used_s: float = 0.0
     last_decoded_pass: int = 0

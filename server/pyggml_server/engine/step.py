@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyggml_server.engine import endings, landings, recompute
+from pyggml_server.engine import endings, landings, recompute, shared_prompt
 from pyggml_server.engine.batching import Part, Slice, cut_batch, report_progress
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -71,7 +71,8 @@ def _decode(state: EngineState, piece: Slice) -> int:
         slot.has_pending_shift = False  # applied by the decode, for every sequence of the context
     state.pool.note_decoded()
     for part, sample in zip(piece.parts, samples, strict=True):
-        _advance(state, part, sample, now_s)
+        if part.slot.job is not None:  # else it ended with its parent, just now
+            _advance(state, part, sample, now_s)
     return status
 
 
@@ -91,6 +92,7 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     if part.is_prompt:
         slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)
+        shared_prompt.hand_over(state, slot)
     if sample.stop is StopType.EMBEDDED:
         endings.finish(state, slot)
         state.pool.clear(slot)  # nobody continues a prompt that was embedded

@@ -25,6 +25,8 @@ class Request:
         self.ends_with_done: bool = bool(info.ends_with_done)
         self.sse_ping_interval_s: int = info.sse_ping_interval_s
         self.tasks = tuple(Task(lib.pyggml_request_take_task(handle, i), owner) for i in range(info.n_tasks))
+        for task in self.tasks:
+            task.parent = self.tasks[task.i_parent] if task.i_parent >= 0 else None
         self.formatters = tuple(Formatter(self, i) for i in range(info.n_tasks))
 
     @property

@@ -36,6 +36,7 @@ class Row:
     """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens afterwards.
 
     n_draft  guesses in the rows behind `i_batch`; `n_past` does not count them.
+    parent   whose prompt ends in this batch and is this task's own too: it takes over the counters.
     """
 
     task: Task
@@ -43,6 +44,7 @@ class Row:
     n_prompt_tokens: int
     n_past: int
     n_draft: int = 0
+    parent: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,13 @@ class Runtime:
         """Every context that keeps cells of the slots' sequences: the target's, then the draft's."""
         return [self.context] if self.draft_context is None else [self.context, self.draft_context]
 
+    @property
+    def can_cut_prompts(self) -> bool:
+        """Whether a sequence can keep what follows its prompt without the prompt, in every context."""
+        models = [context.model for context in self.contexts()]
+        is_plain = not any(model.is_recurrent or model.is_hybrid or model.n_swa for model in models)
+        return self.is_unified and self.has_memory and is_plain
+
     def draft(self, tasks: Sequence[Task], n_max: Sequence[int]) -> list[list[int]]:
         """Guess up to `n_max[i]` (at least 0) of the tokens that follow task i's last one; the GIL is free meanwhile.
 
@@ -163,6 +172,7 @@ class Runtime:
             c_row.task = row.task.handle
             c_row.i_batch = row.i_batch
             c_row.n_draft = row.n_draft
+            c_row.parent = ffi.NULL if row.parent is None else row.parent.handle
             c_row.n_prompt_tokens = row.n_prompt_tokens
             c_row.n_past = row.n_past
         out = ffi.new("pyggml_sampled[]", len(rows))

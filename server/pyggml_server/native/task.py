@@ -33,6 +33,7 @@ class Task:
     """A completion, or an embedding or score of a prompt, to compute. Made by the translation, owned by the engine
     once submitted.
 
+    parent    the task of the same request (n > 1) whose prompt it shares, or None; a parent has `n_children` of them.
     embeds    it wants no text: an output of every prompt token, and nothing is sampled.
     is_whole  its prompt must be decoded in one batch.
     """
@@ -46,6 +47,9 @@ class Task:
         self.tokens: npt.NDArray[np.int32] = np.frombuffer(ffi.buffer(info.tokens, n_bytes), dtype=np.int32).copy()
         self.params_json: bytes = ffi.string(info.params_json)
         self.id_slot: int = info.id_slot
+        self.i_parent: int = info.i_parent
+        self.n_children: int = info.n_children
+        self.parent: Task | None = None
         self.n_predict: int = info.n_predict
         self.n_keep: int = info.n_keep
         self.n_discard: int = info.n_discard
