@@ -225,6 +225,15 @@ def test_of_a_group_the_member_whose_copy_frees_cells_late_is_waited_for() -> No
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2), ("WaitForPark", 2)]
 
 
+def test_what_a_group_shares_is_not_free_before_the_last_of_its_copies_has_landed() -> None:
+    """Both are forced out, the first one late: the head, which would fit without the 310 shared cells, has to wait."""
+    changes = {"group_id": 7, "n_tokens_since_park": 9}
+    late = generating(1, 310, n_cells_owned=0, frees_on_landing=True, **changes)
+    family = (late, generating(2, 310, n_cells_owned=0, **changes))
+    crowded = view_of(*family, parked(3, 800), n_cells_used=310, groups=(GroupView(7, 310, 310),))
+    assert orders(decide(crowded, Policy(n_preempt_every=9))) == [("Park", 1), ("Park", 2)]
+
+
 def test_a_group_with_one_member_that_cannot_leave_stays() -> None:
     family = [generating(i, 310, n_cells_owned=10, group_id=7, has_pending_shift=i == 2) for i in (1, 2)]
     crowded = view_of(generating(0, 680), *family, n_cells_used=1000, groups=(GroupView(7, 320, 320),))

@@ -24,7 +24,7 @@ from pyggml_server.planner.plan import (
     Restore,
     TrimStarted,
 )
-from pyggml_server.planner.view import SlotPhase, SlotView, View
+from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
 
 
 def after(view: View, action: Action) -> View:
@@ -136,8 +136,13 @@ def _n_freed_by_park(view: View, slot: SlotView) -> int:
     """Its own cells; and, if it is the last of its group to leave, those that the group shared."""
     if slot.group_id is None:
         return slot.n_cells_owned
-    stays = any(s.group_id == slot.group_id and s.slot_id != slot.slot_id for s in view.residents())
+    others = (other for other in view.slots if other.group_id == slot.group_id and other.slot_id != slot.slot_id)
+    stays = any(other.phase in RESIDENT_PHASES or _holds_until_landing(other) for other in others)
     return slot.n_cells_owned if stays else view.group(slot.group_id).n_cells_owned
+
+
+def _holds_until_landing(slot: SlotView) -> bool:
+    return slot.phase is SlotPhase.PREEMPTING and slot.has_transfer_in_flight and slot.frees_on_landing
 
 
 def _restoring(view: View, slot: SlotView) -> View:

@@ -39,8 +39,13 @@ def runners(view: View) -> list[SlotView]:
 def landing_parks(view: View) -> list[SlotView]:
     """Slots whose cells come free when a copy that is in flight lands, in the order in which they were issued."""
     leaving = (SlotPhase.PREEMPTING, SlotPhase.IDLE)  # IDLE: a save to the prompt cache
-    slots = (s for s in view.slots if s.phase in leaving and s.has_transfer_in_flight and s.n_cells_owned)
+    slots = (s for s in view.slots if s.phase in leaving and s.has_transfer_in_flight and _brings_cells(s))
     return sorted(slots, key=lambda s: s.park_order)
+
+
+def _brings_cells(slot: SlotView) -> bool:
+    """Its own; or, even without any, those that it shares with others who leave."""
+    return slot.n_cells_owned > 0 or (slot.group_id is not None and slot.frees_on_landing)
 
 
 def n_step_short(view: View, extra: Iterable[SlotView] = ()) -> int:
