@@ -44,8 +44,8 @@ def after(view: View, action: Action) -> View:
         case TrimStarted():
             return _trimmed(view, slot, action.n_keep_cells)
         case FailContext():
-            ended = SlotView(slot.slot_id, SlotPhase.IDLE)
-            return _with(view, ended, n_used=-slot.n_cells_owned, held_bytes=-slot.buffer_bytes)
+            view = _with(view, replace(slot, n_cells_owned=0), n_used=-slot.n_cells_owned)  # its group's count too
+            return _with(view, SlotView(slot.slot_id, SlotPhase.IDLE), held_bytes=-slot.buffer_bytes)
         case GiveBackBuffer():
             return _with(view, replace(slot, buffer_bytes=0), held_bytes=-slot.buffer_bytes)
         case _:
