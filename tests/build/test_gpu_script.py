@@ -25,6 +25,8 @@ TESTS = (
     *(
         "test-io-host",
         "test-host-memory",
+        "test-seq-chunks",
+        "test-seq-staging",
         "test-state-restore-fragmented",
         "test-memory-n-cells",
         "test-state-seq-copy",

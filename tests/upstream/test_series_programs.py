@@ -22,6 +22,8 @@ WITHOUT_MODEL = (
     "test-io-batch",
     "test-io-gather",
     "test-io-host",
+    "test-seq-chunks",
+    "test-seq-staging",
 )
 # those take models, and each has a test of its own
 WITH_MODELS = ("test-host-memory", "test-memory-async-copy", "test-memory-n-cells", "test-state-seq-copy")
@@ -31,9 +33,12 @@ def test_every_program_that_the_series_adds_is_run_here() -> None:
     assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, *WITH_MODELS])
 
 
+@pytest.mark.parametrize("device", ["cpu", "simdev"])
 @pytest.mark.parametrize("name", WITHOUT_MODEL)
-def test_a_program_that_needs_no_model_ends_well(compiled: Compile, name: str) -> None:
-    done = subprocess.run([compiled(name)], capture_output=True, text=True, check=False)
+def test_a_program_that_needs_no_model_ends_well(
+    compiled: Compile, native_tests: NativeTests, name: str, device: str
+) -> None:
+    done = run([compiled(name)], {"GGML_BACKEND_PATH": str(native_tests.simdev)} if device == "simdev" else {})
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
 
@@ -53,20 +58,40 @@ def test_each_kind_of_memory_says_whether_it_can_be_copied_asynchronously(
     said = done.stdout + done.stderr
     assert done.returncode == 0, said[-2000:]
     assert said.count("OK, can be copied") > 200
-    assert said.count("OK, a part of the memory is recurrent") > 20
+    assert said.count("OK, can be staged") > 20
+    assert said.count("OK, a part of the memory is recurrent") > 0
+
+
+def seq_copy(program: Path, models: Path, simdev: Path, n_devices: int) -> str:
+    """What the test of asynchronous copies says on simdev; it must end well."""
+    env = {"GGML_BACKEND_PATH": str(simdev), "SIMDEV_DEVICES": str(n_devices), "OMP_THREAD_LIMIT": "1"}
+    done = run([program, models], env)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-2000:]
+    assert ": FAIL" not in said
+    return said
+
+
+def test_asynchronous_copies_equal_the_synchronous_calls_in_every_architecture(
+    compiled: Compile, dummy_models: Path, native_tests: NativeTests
+) -> None:
+    said = seq_copy(compiled("test-state-seq-copy"), dummy_models, native_tests.simdev, n_devices=1)
+    for staging_bytes in (0, 16 << 20, 24 << 10):
+        assert said.count(f"staging = {staging_bytes}, unified = 1: OK") > 100
+        assert said.count(f"staging = {staging_bytes}, unified = 0: OK") > 100
+    # with a recurrent part: only through staging memory
+    assert said.count("staging = 0, unified = 1: NULL") > said.count(f"staging = {16 << 20}, unified = 1: NULL")
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
-def test_asynchronous_copies_equal_the_synchronous_calls_in_every_architecture(
+def test_asynchronous_copies_keep_every_bit_of_every_type(
     compiled: Compile, dummy_models: Path, native_tests: NativeTests, n_devices: int
 ) -> None:
-    env = {"GGML_BACKEND_PATH": str(native_tests.simdev), "SIMDEV_DEVICES": str(n_devices), "OMP_THREAD_LIMIT": "1"}
-    done = run([compiled("test-state-seq-copy"), dummy_models], env)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-2000:]
-    assert said.count(": OK") > 200
-    assert said.count(": NULL") > 20  # with a recurrent part
-    assert ": FAIL" not in said
+    model = dummy_models / "llama-dense.gguf"
+    said = seq_copy(compiled("test-state-seq-copy"), model, native_tests.simdev, n_devices)
+    for kv_type in ("f32", "f16", "bf16", "q8_0", "q5_1", "q4_0"):
+        assert said.count(f": {kv_type}, staging") == 6
+    assert said.count(": OK") == 36
 
 
 def test_asynchronous_copies_are_skipped_where_nothing_copies_asynchronously(
