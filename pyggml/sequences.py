@@ -66,14 +66,15 @@ class SequenceMemory(NativeContext):
         self._check_seq(destination)
         if source == destination:
             return
-        self.transfers.check_none(source, "copied")
-        self.transfers.check_none(destination, "copied to")
         if not self._copies_by_stream:
+            # beside a copy in flight as well: it says whose the cells are, and moves nothing
             self._check_disjoint(source, destination, max(first, 0), last if last >= 0 else _INT32_MAX)
         elif p0 not in (None, 0) or p1 is not None:
             raise UnsupportedError("without kv_unified only a whole sequence can be copied: leave p0 and p1 out")
         else:
             self._check_applied(source, "copied")
+            self.transfers.check_none(source, "copied")
+            self.transfers.check_none(destination, "copied to")
         call(lib.pyggml_memory_seq_cp, memory, source, destination, first, last)
         if self._copies_by_stream:
             self._copying[destination] = source

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.e2e.comparing import assert_same_answer
+from tests.e2e.conftest import StartServer
 from tests.e2e.program import ServerProcess
 from tests.e2e.sse import post_stream
 
@@ -59,6 +61,20 @@ MESSAGE_FIELDS: list[dict[str, Any]] = [
     {"thinking": {"type": "enabled", "budget_tokens": 10}},
     {"messages": [{"role": "user", "content": "long " * 600}]},
 ]
+
+
+@pytest.fixture(scope="module")
+def ours(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """Without cached prompts, which Messages cannot refuse in a request: another batch may give another word."""
+    with start_ours("--no-cache-prompt") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stock(start_stock: StartServer) -> Iterator[ServerProcess]:
+    """With the same flags."""
+    with start_stock("--no-cache-prompt") as server:
+        yield server
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -55,7 +55,7 @@ def _tracebacks() -> Iterator[list[str]]:
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.exc_info:
-                said.append(record.getMessage())
+                said.append(f"{record.getMessage()}\n{logging.Formatter().formatException(record.exc_info)}")
 
     handler = Keep()
     _log.addHandler(handler)
