@@ -43,6 +43,7 @@ class FlashAttention(enum.IntEnum):
 
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class ContextParams:
     `n_outputs_max` as `n_batch`.
 
     `n_seq_max` sequences share one pool of `n_ctx` cells (`kv_unified`) or get n_ctx / n_seq_max cells each.
-    `n_threads` is for one token per sequence, `n_threads_batch` for prompts.
+    `n_threads` is for one token per sequence, `n_threads_batch` for prompts. `n_bytes_staging` is memory on each device
+    that a Transfer gathers scattered cells in, half of it for saves and half for restores; 0 for none.
     """
 
     n_ctx: int = 0
@@ -69,6 +71,7 @@ class ContextParams:
     pooling: Pooling = Pooling.MODEL_DEFAULT
     offload_kqv: bool = True
     swa_full: bool = True
+    n_bytes_staging: int = 0
 
     def __post_init__(self) -> None:
         n_seq_most = lib.llama_max_parallel_sequences()
@@ -80,6 +83,7 @@ class ContextParams:
             ("n_outputs_max", 0, _INT32_MAX),
             ("n_threads", 1, 512),
             ("n_threads_batch", 1, 512),
+            ("n_bytes_staging", 0, _INT64_MAX),
         ):
             value = getattr(self, name)
             if not least <= value <= most:
@@ -112,7 +116,7 @@ class ContextParams:
         params = ffi.new("struct llama_context_params *", lib.llama_context_default_params())
         for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_outputs_max", "n_threads", "n_threads_batch"):
             setattr(params, name, getattr(self, name))
-        for name in ("kv_unified", "embeddings", "offload_kqv", "swa_full"):
+        for name in ("kv_unified", "embeddings", "offload_kqv", "swa_full", "n_bytes_staging"):
             setattr(params, name, getattr(self, name))
         params.type_k = int(self.cache_type_k)
         params.type_v = int(self.cache_type_v)

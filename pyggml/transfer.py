@@ -35,19 +35,22 @@ class Transfer(TransferBuffer):
     The saved state stays in the buffer and can be restored again, until the next `save`, `load` or `cancel`. It also
     outlives the context. Raises UnsupportedError, with llama.cpp's reason, where the context's devices cannot copy
     asynchronously: use `Context.save_state` there.
+
+    `is_staged`: the context was made with staging memory, so that a save may need the cells no more once it is issued.
     """
 
-    def __init__(self, context: Context):
+    def __init__(self, context: Context, *, is_staged: bool = False):
         super().__init__(context)
         self._is_issued = False
+        self._is_staged = is_staged
 
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         """Issues the copy of the sequence's state into the buffer; returns the size of the state.
 
         `n_bytes`: room for it, if it is known not to be less than `Context.state_size` would say. The cells must stay
-        the sequence's until the copy has ended; until then the context refuses to remove them. Raises
-        TransferInFlightError, BufferError (a view of the last state is alive), UnappliedUpdateError, OutOfMemoryError,
-        StateError; nothing is copied then.
+        the sequence's until the copy has ended, and until then the context refuses to remove them, unless
+        `frees_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of the last
+        state is alive), UnappliedUpdateError, OutOfMemoryError, StateError; nothing is copied then.
         """
         context = self._idle_context()
         context.check_transferable(seq_id)
@@ -58,21 +61,36 @@ class Transfer(TransferBuffer):
         written = ffi.new("size_t *")
         call(lib.pyggml_transfer_save, self._handle.pointer(), seq_id, n_bytes, 0, written, error=StateError)
         self._n_state_bytes = int(written[0])
-        self._note_issued(seq_id)
+        self._is_issued = True
+        if not (self._is_staged and self.frees_on_issue(seq_id)):
+            self._context.transfers.add(seq_id, self)
         return self._n_state_bytes
+
+    def frees_on_issue(self, seq_id: int) -> bool:
+        """Whether a save of the sequence has read its cells before the next decode can change them.
+
+        It has where all of the state fits into the staging memory that is free (`ContextParams.n_bytes_staging`). Asked
+        while its save is in flight, it tells of that one and costs nothing; else it walks the sequence's cells.
+        """
+        self._context.check_thread()
+        frees = ffi.new("bool *")
+        call(lib.pyggml_transfer_frees_on_issue, self._handle.pointer(), seq_id, frees)
+        return bool(frees[0])
 
     def restore(self, seq_id: int) -> int:
         """Gives the sequence cells and issues the copy of the state into them; returns the size of the state.
 
-        What the sequence held before is removed. It may be decoded, saved or removed once the copy has ended. Raises
-        NoRoomError for too few free cells, TransferInFlightError, StateError; the sequence is empty then, and the state
-        is kept.
+        What the sequence held before is removed. Goes through staging memory where the state fits there. It may be
+        decoded, saved or removed once the copy has ended. Raises NoRoomError for too few free cells,
+        TransferInFlightError, StateError; the sequence is empty then, and the state is kept.
         """
         context = self._idle_context()
         self._check_state()
         context.check_restorable(self._writable_state(), seq_id)
         context.seq_remove(seq_id)
-        n_read, no_room = ffi.new("size_t *"), ffi.new("bool *")
+        n_read, no_room, is_prefetched = ffi.new("size_t *"), ffi.new("bool *"), ffi.new("bool *")
+        call(lib.pyggml_transfer_prefetch, self._handle.pointer(), is_prefetched)
+        self._is_issued = bool(is_prefetched[0])
         arguments = (self._handle.pointer(), seq_id, self._n_state_bytes, 0, n_read, no_room)
         try:
             call(lib.pyggml_transfer_restore, *arguments, error=StateError)
@@ -80,7 +98,8 @@ class Transfer(TransferBuffer):
             if no_room[0] or context.needs_more_cells(self._writable_state()):
                 raise NoRoomError(f"{error}: remove a sequence first") from None
             raise
-        self._note_issued(seq_id)
+        self._is_issued = True
+        self._context.transfers.add(seq_id, self)
         return int(n_read[0])
 
     def done(self) -> bool:
@@ -138,7 +157,3 @@ class Transfer(TransferBuffer):
         handle: NativeHandle | None = getattr(self, "_handle", None)
         if handle is not None:
             handle.close()  # which waits for a copy in flight, on the context's thread
-
-    def _note_issued(self, seq_id: int) -> None:
-        self._is_issued = True
-        self._context.transfers.add(seq_id, self)

@@ -66,6 +66,7 @@ struct llama_context_params {
     bool     op_offload;
     bool     swa_full;
     bool     kv_unified;
+    size_t   n_bytes_staging;
     ...;
 };
 

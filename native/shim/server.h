@@ -55,7 +55,9 @@ PYGGML_API void pyggml_log_flush(void);
 
 // -- loading ---------------------------------------------------------------------------------------------------------
 
-PYGGML_API int  pyggml_server_load(pyggml_args * args, pyggml_server ** out, pyggml_error * err);
+// n_bytes_staging: on each device, for asynchronous copies of sequences; 0 = none.
+PYGGML_API int  pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, pyggml_server ** out,
+                                   pyggml_error * err);
 PYGGML_API void pyggml_server_free(pyggml_server * server);
 
 PYGGML_API struct llama_model *   pyggml_server_model(pyggml_server * server);

@@ -114,11 +114,13 @@ static void load_templates(pyggml_server & server) {
     chat.force_pure_content       = params.force_pure_content_parser;
 }
 
-extern "C" int pyggml_server_load(pyggml_args * args, pyggml_server ** out, pyggml_error * err) {
+extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, pyggml_server ** out,
+                                  pyggml_error * err) {
     *out = nullptr;
     return pyggml_guard(err, [&] {
         auto server    = std::make_unique<pyggml_server>();
         server->params = args->params;
+        server->params.n_bytes_staging = n_bytes_staging;
         llama_backend_init();
         llama_numa_init(server->params.numa);
         common_params_print_info(server->params, true);

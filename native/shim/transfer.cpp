@@ -125,6 +125,15 @@ int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama_seq_id seq
     });
 }
 
+int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq_id seq_id, bool * frees,
+                                   pyggml_error * err) {
+    return pyggml_call(err, [&] { *frees = llama_state_seq_copy_frees_on_issue(copy, seq_id); });
+}
+
+int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err) {
+    return pyggml_call(err, [&] { *issued = llama_state_seq_copy_prefetch(copy); });
+}
+
 int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err) {
     return pyggml_call(err, [&] { *done = llama_state_seq_copy_done(copy); });
 }

@@ -28,6 +28,11 @@ PYGGML_API int pyggml_transfer_save(struct llama_state_seq_copy * copy, llama_se
 // `no_room` as in pyggml_state_set. The sequence holds no cells after a failure.
 PYGGML_API int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama_seq_id seq_id, size_t size,
                                        llama_state_seq_flags flags, size_t * n, bool * no_room, pyggml_error * err);
+// Whether the sequence's cells can be removed as soon as its save has been issued; of a save in flight, whether they can.
+PYGGML_API int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq_id seq_id, bool * frees,
+                                              pyggml_error * err);
+// Moves the saved state to staging memory ahead of its restore, if it fits there.
+PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err);
 PYGGML_API int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err);
 PYGGML_API int pyggml_transfer_wait(struct llama_state_seq_copy * copy, pyggml_error * err);
 

@@ -58,7 +58,7 @@ FLAGS = (
         ("--preempt-staging",),
         "staging_mib",
         "LLAMA_ARG_PREEMPT_STAGING",
-        "pinned staging memory per device in MiB, 0 = none (default: 256)",
+        "memory on each device that parked state passes through, in MiB, 0 = none (default: 256)",
         "MiB",
         click.IntRange(min=0),
     ),

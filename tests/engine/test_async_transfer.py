@@ -27,6 +27,7 @@ class Device:
         self.pageable_above_bytes = pageable_above_bytes
         self.obstacle = obstacle
         self.n_transfers = 0
+        self.staging_bytes = 0
         self.is_out_of_memory = False
 
 
@@ -62,6 +63,10 @@ class FakeNative:
         assert self.is_pinned
         self.n_state_bytes, self.in_flight = n_bytes, True
         return n_bytes
+
+    def frees_on_issue(self, seq_id: int) -> bool:
+        assert (seq_id, self.in_flight) == (0, True)
+        return self.n_state_bytes <= self.device.staging_bytes
 
     def restore(self, seq_id: int) -> int:
         if seq_id != 0:
@@ -133,6 +138,7 @@ class FakeRuntime:
 
 
 def build(device: Device, **options: Any) -> EngineState:
+    options = {"staging_mib": 0, **options}
     return build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(ram_mib=64, **options))
 
 
@@ -150,7 +156,8 @@ def test_the_banner_says_that_copies_are_asynchronous_and_what_is_offered(caplog
     device = Device()
     build(device)
     assert banner(caplog) == (
-        "preemption: on, asynchronous copies, page-locked memory offered, up to 64 MiB, policy smallest"
+        "preemption: on, asynchronous copies, page-locked memory offered, no staging memory, up to 64 MiB, "
+        "policy smallest"
     )
     assert device.n_transfers == 2  # one for each slot; the probe is gone
 
@@ -222,6 +229,18 @@ def test_without_preemption_no_transfer_is_made(caplog: pytest.LogCaptureFixture
     build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(ram_mib=0))
     assert banner(caplog) == "preemption: off, --preempt-ram is 0"
     assert device.n_transfers == 0
+
+
+def test_with_staging_memory_a_park_frees_cells_at_once_where_its_state_fits(caplog: pytest.LogCaptureFixture) -> None:
+    device = Device()
+    transfer = build(device, staging_mib=2).slot(0).transfer
+    assert "2 MiB of staging memory" in banner(caplog)
+    assert not transfer.frees_on_landing  # to be expected
+    for staging_bytes, frees_on_landing in ((N_STATE_BYTES - 1, True), (N_STATE_BYTES, False)):
+        device.staging_bytes = staging_bytes
+        transfer.save(0)
+        assert transfer.frees_on_landing == frees_on_landing
+        transfer.drop()
 
 
 @pytest.fixture

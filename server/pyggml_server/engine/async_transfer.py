@@ -48,6 +48,9 @@ class NativeTransfer(Protocol):
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         """Issue the copy out."""
 
+    def frees_on_issue(self, seq_id: int) -> bool:
+        """Whether the save in flight has no more need of the sequence's cells."""
+
     def restore(self, seq_id: int) -> int:
         """Issue the copy in."""
 
@@ -72,11 +75,16 @@ class AsyncTransfer:
     """One slot's copies through the bindings' Transfer. A restored slot keeps its buffer for its next park.
 
     A buffer that is dropped is held by nobody any more, but kept: `kept` says for how long.
+
+    frees_on_landing  of the last save; before one, what is to be expected: with staging memory (`is_staged`) a state
+                      leaves its cells at once if it fits there.
     """
 
-    frees_on_landing = True
-
-    def __init__(self, sizes: StateSizes, native: NativeTransfer, kept: KeptBuffers) -> None:
+    def __init__(
+        self, sizes: StateSizes, native: NativeTransfer, kept: KeptBuffers, *, is_staged: bool = False
+    ) -> None:
+        self.frees_on_landing = not is_staged
+        self._is_staged = is_staged
         self._sizes = sizes
         self._native = native
         self._kept = kept
@@ -113,6 +121,8 @@ class AsyncTransfer:
             self._take_buffer(n_bytes)
             self._native.save(seq_id, n_bytes)
             self.is_held = True
+            if self._is_staged:
+                self.frees_on_landing = not self._native.frees_on_issue(seq_id)
         except (MemoryError, PyggmlError) as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
 

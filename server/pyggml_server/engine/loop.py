@@ -21,6 +21,7 @@ from pyggml_server.engine.passes import run_pass
 from pyggml_server.engine.reception import Reception
 from pyggml_server.engine.sleep_guard import SleepGuard
 from pyggml_server.engine.snapshot import take_snapshot
+from pyggml_server.engine.staging import staging_bytes
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Asleep, Cancel, Cancelled, Deliver, FromWeb, Inbound, Snapshot, Stop, Submit, Wake
@@ -122,7 +123,7 @@ class Engine:
         from pyggml_server.native.runtime import Runtime
 
         try:
-            runtime = Runtime.load(self._command_line)
+            runtime = Runtime.load(self._command_line, staging_bytes(self._command_line.settings, self._preempt))
             state = build_state(runtime, self._preempt, self._counters)
         except LoadError as error:
             self._on_failed(str(error))

@@ -47,7 +47,7 @@ def _transfers(
     if why_off is not None:
         log.info("preemption: off, %s", why_off)
         return synchronous_transfers(runtime)
-    choice = choose_transfers(runtime, options.use_async, limit_bytes)
+    choice = choose_transfers(runtime, options.use_async, limit_bytes, options.staging_mib)
     log.info("preemption: on, %s, up to %d MiB, policy %s", choice.banner, limit_bytes // MIB, options.policy)
     return choice.make
 

@@ -33,10 +33,10 @@ class TransferChoice:
     banner: str
 
 
-def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int) -> TransferChoice:
+def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int, staging_mib: int) -> TransferChoice:
     """Asynchronous transfers if the user wants them and the device can; says once where it cannot.
 
-    Their buffers together take `ram_limit_bytes` at most.
+    Their buffers together take `ram_limit_bytes` at most. `staging_mib` is what the model was loaded with.
     """
     if not use_async:
         return _synchronous(runtime, "--no-preempt-async")
@@ -47,8 +47,9 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int) ->
     if why_not is not None:
         return _synchronous(runtime, why_not)
     first_bytes = first_buffer_bytes(runtime, ram_limit_bytes)
-    make = partial(_asynchronous, runtime, KeptBuffers(ram_limit_bytes), first_bytes)
-    return TransferChoice(make, "asynchronous copies, page-locked memory offered")
+    make = partial(_asynchronous, runtime, KeptBuffers(ram_limit_bytes), first_bytes, staging_mib > 0)
+    staging = f"{staging_mib} MiB of staging memory" if staging_mib > 0 else "no staging memory"
+    return TransferChoice(make, f"asynchronous copies, page-locked memory offered, {staging}")
 
 
 def synchronous_transfers(runtime: Runtime) -> Callable[[int], Transfer]:
@@ -78,11 +79,15 @@ def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
     return TransferChoice(synchronous_transfers(runtime), f"synchronous copies to pageable memory ({why})")
 
 
-def _asynchronous(runtime: Runtime, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
-    return as_one([_with_fallback(runtime, context, kept, first_bytes, slot_id) for context in runtime.contexts()])
+def _asynchronous(runtime: Runtime, kept: KeptBuffers, first_bytes: int, is_staged: bool, slot_id: int) -> Transfer:
+    return as_one(
+        [_with_fallback(runtime, context, kept, first_bytes, is_staged, slot_id) for context in runtime.contexts()]
+    )
 
 
-def _with_fallback(runtime: Runtime, context: Context, kept: KeptBuffers, first_bytes: int, slot_id: int) -> Transfer:
-    transfer = AsyncTransfer(context, runtime.new_transfer(context), kept)
+def _with_fallback(
+    runtime: Runtime, context: Context, kept: KeptBuffers, first_bytes: int, is_staged: bool, slot_id: int
+) -> Transfer:
+    transfer = AsyncTransfer(context, runtime.new_transfer(context), kept, is_staged=is_staged)
     transfer.keep_ready(first_bytes if context is runtime.context else 0)  # a draft's is made when it is needed
     return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, context))

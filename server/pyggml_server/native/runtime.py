@@ -76,8 +76,9 @@ class BatchArrays:
 class Runtime:
     """The loaded model. `context` and `model` are pyggml's, borrowed: they die with the runtime."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, is_staged: bool) -> None:
         self._handle = handle
+        self._is_staged = is_staged
         info = ffi.new("pyggml_server_info *")
         call(lib.pyggml_server_get_info, handle, info)
         self.n_slots: int = info.n_slots
@@ -116,14 +117,17 @@ class Runtime:
         return self._handle
 
     @classmethod
-    def load(cls, command_line: CommandLine) -> Runtime:
-        """Load model and context; blocks for as long as that takes. Raises LoadError."""
+    def load(cls, command_line: CommandLine, n_bytes_staging: int = 0) -> Runtime:
+        """Load model and context; blocks for as long as that takes. Raises LoadError.
+
+        n_bytes_staging: on each device, for asynchronous copies of sequences.
+        """
         out = ffi.new("pyggml_server **")
         try:
-            call(lib.pyggml_server_load, command_line.handle, out)
+            call(lib.pyggml_server_load, command_line.handle, n_bytes_staging, out)
         except PyggmlError as error:
             raise LoadError(str(error)) from None
-        return cls(ffi.gc(out[0], lib.pyggml_server_free))
+        return cls(ffi.gc(out[0], lib.pyggml_server_free), n_bytes_staging > 0)
 
     def _draft_context(self) -> Context | None:
         pointer = lib.pyggml_server_draft_context(self._handle)
@@ -184,7 +188,7 @@ class Runtime:
 
     def new_transfer(self, context: Context) -> pyggml.Transfer:
         """A transfer of a context's sequences, to be closed before the runtime. Raises UnsupportedError."""
-        return pyggml.Transfer(context)
+        return pyggml.Transfer(context, is_staged=self._is_staged)
 
     def close(self) -> None:
         """Free context and model, unless a request in the web side still formats with them. Idempotent."""

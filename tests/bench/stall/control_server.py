@@ -55,7 +55,7 @@ class NoCopy:
         self.drop()
 
 
-def choose_no_copies(_runtime: Runtime, _use_async: bool, _ram_limit_bytes: int) -> TransferChoice:
+def choose_no_copies(_runtime: Runtime, *_options: object) -> TransferChoice:
     return TransferChoice(lambda _slot_id: NoCopy(), "no copies at all: a control measurement")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyggml_server.engine import apply
 from pyggml_server.engine.async_transfer import AsyncTransfer
 from pyggml_server.messages import Cancelled, Failed, Finished
 
@@ -63,7 +65,8 @@ def test_an_engine_that_stops_with_copies_in_flight_waits_for_them(model: Path, 
 def test_a_planted_early_release_of_cells_is_refused_and_without_the_guard_changes_rows(
     model: Path, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AsyncTransfer, "frees_on_landing", False)
+    issued = apply._issued
+    monkeypatch.setattr(apply, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_landing=False))
     with engine(model, every_n_tokens=6) as harness:
         running = harness.run(**chat(0, 20))
         assert "has a copy in flight and cannot be removed" in str(running.error())
