@@ -304,3 +304,16 @@ def test_a_transfer_that_is_closed_is_not_counted_any_more(device: Device) -> No
     first.close()
     second.save(0)
     assert device.n_transfers == 1
+
+
+def test_head_room_leaves_what_a_slot_that_fell_back_to_synchronous_copies_holds() -> None:
+    device = Device(pageable_above_bytes=PROBE_BYTES)
+    state = build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(ram_mib=9, staging_mib=0))
+    first, second = (slot.transfer for slot in state.slots)
+    first.save(0)
+    assert (first.buffer_bytes, first.pinned_bytes) == (N_STATE_BYTES, 0)
+    device.pageable_above_bytes = None
+    for _ in range(2):
+        second.save(0)
+        assert first.buffer_bytes + second.buffer_bytes <= state.ram_limit_bytes
+        second.drop()

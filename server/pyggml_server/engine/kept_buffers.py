@@ -31,6 +31,32 @@ class KeptBuffer(Protocol):
         """Really give its memory back; only if it is not held."""
 
 
+class Copying(Protocol):
+    """A transfer that copies at once, into memory that nobody keeps."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Host memory that it holds."""
+
+
+class HeldElsewhere:
+    """What a slot holds that parks synchronously now: none of it is kept, all of it counts."""
+
+    def __init__(self, transfer: Copying) -> None:
+        self._transfer = transfer
+
+    @property
+    def size_bytes(self) -> int:
+        return self._transfer.buffer_bytes
+
+    @property
+    def is_held(self) -> bool:
+        return self._transfer.buffer_bytes > 0
+
+    def free(self) -> None:
+        """There is nothing to give back."""
+
+
 class KeptBuffers:
     """All buffers of one model load, within one limit."""
 

@@ -12,7 +12,7 @@ from pyggml_server.engine.async_transfer import AsyncTransfer
 from pyggml_server.engine.draft_transfer import as_one
 from pyggml_server.engine.first_buffers import first_buffer_bytes
 from pyggml_server.engine.host_memory import MIB
-from pyggml_server.engine.kept_buffers import KeptBuffers
+from pyggml_server.engine.kept_buffers import HeldElsewhere, KeptBuffers
 from pyggml_server.engine.pageable_fallback import FallbackTransfer
 from pyggml_server.engine.transfer import SyncTransfer, Transfer
 from pyggml_server.native.border import PyggmlError
@@ -90,4 +90,11 @@ def _with_fallback(
 ) -> Transfer:
     transfer = AsyncTransfer(context, runtime.new_transfer(context), kept, is_staged=is_staged)
     transfer.keep_ready(first_bytes if context is runtime.context else 0)  # a draft's is made when it is needed
-    return FallbackTransfer(slot_id, transfer, partial(SyncTransfer, context))
+    return FallbackTransfer(slot_id, transfer, partial(_counted, context, kept))
+
+
+def _counted(context: Context, kept: KeptBuffers) -> Transfer:
+    """The synchronous transfer of a slot beside asynchronous ones: their buffers leave room for its states."""
+    transfer = SyncTransfer(context)
+    kept.add(HeldElsewhere(transfer))
+    return transfer
