@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "server"))
 
-from tests.bench.policy.bars_svg import bars_svg
+from tests.bench.bars_svg import bars_svg
 from tests.bench.policy.comparison import compare
 from tests.bench.policy.traces import traces
 

@@ -1,0 +1,394 @@
+// Parks and restores one of four sequences that share a pool, and prints one JSON object: `scripts/bench transfers`.
+//
+//   transfers MODEL CELLS REPEATS STAGING_MIB TYPES        TYPES: cache types that are also compared, with commas
+//
+// "comb": the first half of the cells contiguous, then every fourth. "broken": runs of random length. "one_run":
+// contiguous. Each repeat of a pattern also makes the copies to compare with: the same number of bytes as one contiguous
+// copy between the device and page-locked memory, and (fewer times, they are slow) the synchronous calls.
+
+#include "posted_calls.hpp"
+
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml-cpp.h>
+#include <llama.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using posted::clock;
+
+constexpr int n_sequences = 4;
+constexpr int n_batch_tokens = 512;
+constexpr int n_synchronous = 3;
+constexpr llama_seq_id measured = 1;
+
+double ms_since(clock::time_point begin) { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); }
+
+void must(bool condition, const std::string & what) {
+    if (!condition) {
+        throw std::runtime_error(what);
+    }
+}
+
+// one line of the table
+struct Series {
+    std::map<std::string, std::vector<double>> values;
+
+    void add(const std::string & key, double value) { values[key].push_back(value); }
+};
+
+std::vector<llama_seq_id> owners_of_cells(const std::string & pattern, int n_cells) {
+    std::vector<llama_seq_id> owners;
+    std::mt19937 random(42);
+    std::vector<int> n_left(n_sequences, n_cells);
+    const auto append = [&](llama_seq_id seq_id, int n) {
+        n = std::min(n, n_left[seq_id]);
+        owners.insert(owners.end(), n, seq_id);
+        n_left[seq_id] -= n;
+    };
+    const int n_contiguous = pattern == "one_run" ? n_cells : pattern == "comb" ? n_cells / 2 : 0;
+    for (llama_seq_id seq_id = 0; seq_id < n_sequences; seq_id++) {
+        append(seq_id, n_contiguous);
+    }
+    for (llama_seq_id next = 0; owners.size() < static_cast<size_t>(n_sequences) * n_cells; next = (next + 1) % n_sequences) {
+        append(next, pattern == "comb" ? 1 : static_cast<int>(1 + random() % 24));
+    }
+    return owners;
+}
+
+void fill_cells(llama_context * context, const std::vector<llama_seq_id> & owners) {
+    llama_memory_clear(llama_get_memory(context), true);
+    std::vector<llama_pos> position(n_sequences, 0);
+    llama_batch batch = llama_batch_init(n_batch_tokens, 0, 1);
+    bool decoded = true;
+    for (size_t first = 0; decoded && first < owners.size(); first += n_batch_tokens) {
+        batch.n_tokens = static_cast<int32_t>(std::min<size_t>(n_batch_tokens, owners.size() - first));
+        for (int32_t i = 0; i < batch.n_tokens; i++) {
+            const llama_seq_id seq_id = owners[first + i];
+            batch.token[i] = 1 + (first + i) % 100;
+            batch.pos[i] = position[seq_id]++;
+            batch.n_seq_id[i] = 1;
+            batch.seq_id[i][0] = seq_id;
+            batch.logits[i] = i == batch.n_tokens - 1;
+        }
+        decoded = llama_decode(context, batch) == 0;
+    }
+    llama_batch_free(batch);
+    llama_synchronize(context);
+    must(decoded, std::to_string(owners.size()) + " cells do not decode: pass fewer");
+}
+
+std::vector<uint8_t> saved_state(llama_context * context) {
+    std::vector<uint8_t> state(llama_state_seq_get_size_ext(context, measured, 0));
+    must(llama_state_seq_get_data_ext(context, state.data(), state.size(), measured, 0) == state.size(), "the state was not saved");
+    return state;
+}
+
+// One contiguous copy between page-locked memory and the device, on a stream of its own.
+class Contiguous {
+  public:
+    Contiguous(ggml_backend_dev_t dev, size_t size) : n_bytes(size), stream(ggml_backend_dev_init(dev, nullptr)), event(ggml_backend_event_new(dev)) {
+        auto * host_type = ggml_backend_dev_host_buffer_type(dev);
+        host.reset(ggml_backend_buft_alloc_buffer(host_type ? host_type : ggml_backend_cpu_buffer_type(), size));
+        meta.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
+        tensor = ggml_new_tensor_1d(meta.get(), GGML_TYPE_I8, static_cast<int64_t>(size));
+        device.reset(ggml_backend_alloc_ctx_tensors(meta.get(), stream.get()));
+        must(host && device && stream && event, "no memory for the contiguous copy");
+        std::memset(ggml_backend_buffer_get_base(host.get()), 1, size);
+    }
+
+    double copy_ms(bool out) const {
+        void * data = ggml_backend_buffer_get_base(host.get());
+        const auto begin = clock::now();
+        if (out) {
+            ggml_backend_tensor_get_async(stream.get(), tensor, data, 0, n_bytes);
+        } else {
+            ggml_backend_tensor_set_async(stream.get(), tensor, data, 0, n_bytes);
+        }
+        ggml_backend_event_record(event.get(), stream.get());
+        while (!ggml_backend_event_query(event.get())) {
+        }
+        return ms_since(begin);
+    }
+
+  private:
+    size_t n_bytes;
+    ggml_backend_ptr stream;
+    ggml_backend_event_ptr event;
+    ggml_context_ptr meta;
+    ggml_tensor * tensor;
+    ggml_backend_buffer_ptr host, device;
+};
+
+using Copy = std::unique_ptr<llama_state_seq_copy, decltype(&llama_state_seq_copy_free)>;
+
+void wait_for(const Copy & copy) {
+    while (!llama_state_seq_copy_done(copy.get())) {
+    }
+}
+
+// One time on the thread that issues: all of it, and from the first posted call to the last.
+struct Issued {
+    double issue_ms = 0;
+    double post_ms = 0;
+    posted::Calls calls;
+
+    template <typename Work>
+    explicit Issued(Work work) {
+        posted::calls = {};
+        const auto begin = clock::now();
+        work();
+        issue_ms = ms_since(begin);
+        calls = posted::calls;
+        post_ms = calls.milliseconds();
+    }
+};
+
+void note(Series & row, std::initializer_list<Issued> issued) {
+    std::map<std::string, double> sums;
+    for (const auto & one : issued) {
+        sums["issue_ms"] += one.issue_ms;
+        sums["post_ms"] += one.post_ms;
+        sums["n_graphs"] += one.calls.n_graphs;
+        sums["n_copies"] += one.calls.n_copies;
+        sums["posted_bytes"] += static_cast<double>(one.calls.n_bytes);
+    }
+    for (const auto & [key, sum] : sums) {
+        row.add(key, sum);
+    }
+}
+
+// From the order to the end: size, serialisation and posting are the issue. The sequence keeps its cells.
+void park(llama_context * context, const Copy & copy, Series & row) {
+    const auto begin = clock::now();
+    const Issued issued([&] {
+        const size_t n_bytes = llama_state_seq_get_size_ext(context, measured, 0);
+        must(llama_state_seq_copy_save(copy.get(), measured, n_bytes, 0) == n_bytes, "the park was refused");
+    });
+    const bool frees_on_issue = llama_state_seq_copy_frees_on_issue(copy.get(), measured);
+    wait_for(copy);
+    row.add("total_ms", ms_since(begin));
+    row.add("frees_on_issue", frees_on_issue);
+    note(row, { issued });
+}
+
+// In two steps where the state can go to staging memory before it has cells: both are issued by the decode thread.
+void restore(const Copy & copy, size_t n_bytes, Series & row) {
+    const auto begin = clock::now();
+    bool is_prefetched = false;
+    const Issued prefetch([&] { is_prefetched = llama_state_seq_copy_prefetch(copy.get()); });
+    wait_for(copy);
+    const auto scatter_begin = clock::now();
+    const Issued scatter([&] {
+        must(llama_state_seq_copy_restore(copy.get(), measured, n_bytes, 0) == n_bytes, "the restore was refused");
+    });
+    wait_for(copy);
+    row.add("total_ms", ms_since(begin));
+    row.add("holds_cells_ms", ms_since(scatter_begin));
+    row.add("is_prefetched", is_prefetched);
+    note(row, { prefetch, scatter });
+}
+
+void print_series(const char * name, const Series & row, const char * end) {
+    std::printf("   \"%s\": {", name);
+    const char * comma = "";
+    for (const auto & [key, values] : row.values) {
+        std::printf("%s\n    \"%s\": [", comma, key.c_str());
+        for (size_t i = 0; i < values.size(); i++) {
+            std::printf("%s%.6g", i > 0 ? ", " : "", values[i]);
+        }
+        std::printf("]");
+        comma = ",";
+    }
+    std::printf("}%s\n", end);
+}
+
+void measure(llama_context * context, ggml_backend_dev_t dev, const std::string & pattern, int n_cells, int n_repeats) {
+    fill_cells(context, owners_of_cells(pattern, n_cells));
+    auto * memory = llama_get_memory(context);
+    const auto before = saved_state(context);
+
+    Copy copy(llama_state_seq_copy_init(context), llama_state_seq_copy_free);
+    must(copy && llama_state_seq_copy_buf_resize(copy.get(), before.size()), "this device does not copy asynchronously");
+    const Contiguous contiguous(dev, before.size());
+
+    Series parks, restores, contiguous_out, contiguous_in, synchronous_out, synchronous_in;
+    const auto sync_save = [&] {
+        auto state = before;
+        const auto begin = clock::now();
+        must(llama_state_seq_get_data_ext(context, state.data(), state.size(), measured, 0) == state.size(), "not saved");
+        synchronous_out.add("total_ms", ms_since(begin));
+    };
+    const auto sync_restore = [&] {
+        const auto begin = clock::now();
+        must(llama_state_seq_set_data_ext(context, before.data(), before.size(), measured, 0) == before.size(), "not restored");
+        synchronous_in.add("total_ms", ms_since(begin));
+    };
+    for (int i = 0; i < n_repeats; i++) {
+        if (i < n_synchronous) {
+            sync_save();
+        }
+        contiguous_out.add("total_ms", contiguous.copy_ms(true));
+        park(context, copy, parks);
+        must(std::memcmp(llama_state_seq_copy_buf(copy.get()), before.data(), before.size()) == 0, pattern + ": other bytes after a park");
+        must(llama_memory_seq_rm(memory, measured, -1, -1), "the sequence was not removed");
+        contiguous_in.add("total_ms", contiguous.copy_ms(false));
+        restore(copy, before.size(), restores);
+        must(saved_state(context) == before, pattern + ": other bytes after a restore");
+        if (i < n_synchronous) {
+            must(llama_memory_seq_rm(memory, measured, -1, -1), "the sequence was not removed");
+            sync_restore();
+            must(saved_state(context) == before, pattern + ": other bytes after a synchronous restore");
+        }
+    }
+
+    std::printf("  \"%s\": {\"bytes\": %zu, \"is_pinned\": %s,\n", pattern.c_str(), before.size(),
+                llama_state_seq_copy_buf_is_pinned(copy.get()) ? "true" : "false");
+    print_series("park", parks, ",");
+    print_series("restore", restores, ",");
+    print_series("contiguous_park_reference", contiguous_out, ",");
+    print_series("contiguous_restore_reference", contiguous_in, ",");
+    print_series("synchronous_park_reference", synchronous_out, ",");
+    print_series("synchronous_restore_reference", synchronous_in, "}");
+}
+
+using Context = std::unique_ptr<llama_context, decltype(&llama_free)>;
+
+Context make_context(llama_model * model, int n_cells, size_t n_bytes_staging, ggml_type type) {
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = (n_sequences * n_cells + 255) / 256 * 256;
+    params.n_batch = params.n_ubatch = n_batch_tokens;
+    params.n_seq_max = n_sequences;
+    params.kv_unified = true;
+    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    params.n_bytes_staging = n_bytes_staging;
+    params.type_k = params.type_v = type;
+    Context context(llama_init_from_model(model, params), llama_free);
+    must(context != nullptr, "no context of " + std::to_string(params.n_ctx) + " cells");
+    return context;
+}
+
+ggml_type type_of(const std::string & name) {
+    for (int i = 0; i < GGML_TYPE_COUNT; i++) {
+        const char * known = ggml_type_name(static_cast<ggml_type>(i));
+        if (known && name == known) {
+            return static_cast<ggml_type>(i);
+        }
+    }
+    throw std::runtime_error(name + ": no such cache type");
+}
+
+// Bytes, and so rows by position, before a park and after its restore.
+bool is_equal_for(llama_model * model, ggml_type type, size_t n_bytes_staging) {
+    constexpr int n_cells = 64;
+    const Context context = make_context(model, n_cells, n_bytes_staging, type);
+    fill_cells(context.get(), owners_of_cells("broken", n_cells));
+    const auto before = saved_state(context.get());
+    Copy copy(llama_state_seq_copy_init(context.get()), llama_state_seq_copy_free);
+    must(copy && llama_state_seq_copy_buf_resize(copy.get(), before.size()), "this device does not copy asynchronously");
+    Series ignored;
+    park(context.get(), copy, ignored);
+    llama_memory_seq_rm(llama_get_memory(context.get()), measured, -1, -1);
+    restore(copy, before.size(), ignored);
+    return saved_state(context.get()) == before;
+}
+
+void print_types(llama_model * model, const std::string & names, size_t n_bytes_staging) {
+    std::printf("  \"equal_after_restore\": {");
+    std::stringstream list(names);
+    const char * comma = "";
+    for (std::string name; std::getline(list, name, ',');) {
+        std::printf("%s\"%s\": %s", comma, name.c_str(), is_equal_for(model, type_of(name), n_bytes_staging) ? "true" : "false");
+        comma = ", ";
+    }
+    std::printf("}\n");
+}
+
+// The device that holds the model's layers: the first one that is not the CPU.
+ggml_backend_dev_t first_device() {
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU) {
+            return ggml_backend_dev_get(i);
+        }
+    }
+    throw std::runtime_error("there is no device that copies asynchronously: build with one, or name a backend in GGML_BACKEND_PATH");
+}
+
+void print_devices() {
+    std::printf(" \"devices\": [");
+    const char * comma = "";
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        auto * dev = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(dev) == GGML_BACKEND_DEVICE_TYPE_GPU) {
+            std::printf("%s\"%s\"", comma, ggml_backend_dev_description(dev));
+            comma = ", ";
+        }
+    }
+    std::printf("],\n");
+}
+
+int run(char ** argv) {
+    const int n_cells = std::atoi(argv[2]), n_repeats = std::atoi(argv[3]);
+    const size_t n_bytes_staging = std::strtoull(argv[4], nullptr, 10) << 20;
+    ggml_backend_load_all();
+    llama_backend_init();
+    llama_log_set([](ggml_log_level level, const char * text, void *) {
+        if (level >= GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_CONT) {
+            std::fputs(text, stderr);
+        }
+    }, nullptr);
+    auto * dev = first_device();
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = 999;
+    std::unique_ptr<llama_model, decltype(&llama_model_free)> model(llama_model_load_from_file(argv[1], params), llama_model_free);
+    must(model != nullptr, std::string(argv[1]) + ": not loaded");
+    char description[128] = {};
+    llama_model_desc(model.get(), description, sizeof(description));
+
+    std::printf("{\"n_cells\": %d, \"model\": \"%s\",\n", n_cells, description);
+    print_devices();
+    std::printf(" \"patterns\": {\n");
+    {
+        const Context context = make_context(model.get(), n_cells, n_bytes_staging, GGML_TYPE_F16);
+        std::fprintf(stderr, "a pool of %u cells\n", llama_n_ctx(context.get()));
+        const char * patterns[] = { "comb", "broken", "one_run" };
+        for (const char * pattern : patterns) {
+            std::fprintf(stderr, "%s: %d times\n", pattern, n_repeats);
+            measure(context.get(), dev, pattern, n_cells, n_repeats);
+            std::printf(pattern == patterns[2] ? " },\n" : " ,\n");
+        }
+    }
+    print_types(model.get(), argv[5], n_bytes_staging);
+    std::printf("}\n");
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    if (argc != 6) {
+        std::fprintf(stderr, "usage: transfers MODEL CELLS REPEATS STAGING_MIB TYPES\n");
+        return 2;
+    }
+    try {
+        return run(argv);
+    } catch (const std::exception & error) {
+        std::fprintf(stderr, "transfers: %s\n", error.what());
+        return 1;
+    }
+}
