@@ -162,10 +162,14 @@ class SequenceStates(SequenceMemory):
         if seq_id in self._copying or seq_id in self._copying.values():
             self._check_applied(next(d for d, s in self._copying.items() if seq_id in (d, s)), "restored over")
 
-    def check_restorable(self, source: npt.NDArray[np.uint8], seq_id: int, flags: StateFlags = StateFlags.NONE) -> None:
-        """Raises what speaks against a restore before any cell is touched: no such sequence, no state in the bytes."""
+    def check_receiving(self, seq_id: int) -> None:
+        """Raises what speaks against a restore of any state: no such sequence, a copy in flight."""
         self._memory()
         self._check_no_copy(seq_id)
+
+    def check_restorable(self, source: npt.NDArray[np.uint8], seq_id: int, flags: StateFlags = StateFlags.NONE) -> None:
+        """Raises what speaks against a restore before any cell is touched: no such sequence, no state in the bytes."""
+        self.check_receiving(seq_id)
         if len(source) < SEQUENCE_HEADER_BYTES or source[:4].tobytes() != MAGIC_BYTES:
             raise StateError("this is no sequence state: it does not begin with the magic number")
         positions = None if self._is_recurrent else first_positions(source)

@@ -125,6 +125,10 @@ class SequenceMemory(NativeContext):
         """The largest position in the memory, or None for an empty sequence."""
         return self._seq_pos(seq_id)[1]
 
+    def seq_is_empty(self, seq_id: int) -> bool:
+        """Whether the memory has nothing of the sequence."""
+        return self._seq_pos(seq_id) == (None, None)
+
     @property
     def can_shift(self) -> bool:
         """Whether `seq_add` and `seq_divide` are possible."""

@@ -43,13 +43,14 @@ class Transfer(TransferBuffer):
         super().__init__(context)
         self._is_issued = False
         self._is_staged = is_staged
+        self._freed_on_issue = False
 
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         """Issues the copy of the sequence's state into the buffer; returns the size of the state.
 
         `n_bytes`: room for it, if it is known not to be less than `Context.state_size` would say. The cells must stay
         the sequence's until the copy has ended, and until then the context refuses to remove them, unless
-        `frees_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of the last
+        `freed_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of the last
         state is alive), UnappliedUpdateError, OutOfMemoryError, StateError; nothing is copied then.
         """
         context = self._idle_context()
@@ -61,16 +62,22 @@ class Transfer(TransferBuffer):
         written = ffi.new("size_t *")
         call(lib.pyggml_transfer_save, self._handle.pointer(), seq_id, n_bytes, 0, written, error=StateError)
         self._n_state_bytes = int(written[0])
-        self._is_issued = True
-        if not (self._is_staged and self.frees_on_issue(seq_id)):
+        self._is_issued = self._is_own_state = True
+        self._freed_on_issue = self._is_staged and self.frees_on_issue(seq_id)
+        if not self._freed_on_issue:
             self._context.transfers.add(seq_id, self)
         return self._n_state_bytes
+
+    @property
+    def freed_on_issue(self) -> bool:
+        """Whether the last save had no more need of the sequence's cells once it was issued. False before one."""
+        return self._freed_on_issue
 
     def frees_on_issue(self, seq_id: int) -> bool:
         """Whether a save of the sequence has read its cells before the next decode can change them.
 
-        It has where all of the state fits into the staging memory that is free (`ContextParams.n_bytes_staging`). Asked
-        while its save is in flight, it tells of that one and costs nothing; else it walks the sequence's cells.
+        It has where all of the state fits into the staging memory that is free (`ContextParams.n_bytes_staging`). Walks
+        the sequence's cells, unless its save is in flight; `freed_on_issue` tells of the last save at no cost.
         """
         self._context.check_thread()
         frees = ffi.new("bool *")
@@ -86,11 +93,13 @@ class Transfer(TransferBuffer):
         """
         context = self._idle_context()
         self._check_state()
-        context.check_restorable(self._writable_state(), seq_id)
-        context.seq_remove(seq_id)
-        n_read, no_room, is_prefetched = ffi.new("size_t *"), ffi.new("bool *"), ffi.new("bool *")
-        call(lib.pyggml_transfer_prefetch, self._handle.pointer(), is_prefetched)
-        self._is_issued = bool(is_prefetched[0])
+        if self._is_own_state:
+            context.check_receiving(seq_id)
+        else:
+            context.check_restorable(self._writable_state(), seq_id)
+        if not context.seq_is_empty(seq_id):  # to remove nothing walks the whole pool
+            context.seq_remove(seq_id)
+        n_read, no_room = ffi.new("size_t *"), ffi.new("bool *")
         arguments = (self._handle.pointer(), seq_id, self._n_state_bytes, 0, n_read, no_room)
         try:
             call(lib.pyggml_transfer_restore, *arguments, error=StateError)

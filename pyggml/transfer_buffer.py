@@ -31,6 +31,10 @@ class TransferBuffer(ABC):
         self._handle = NativeHandle(out[0], context.on_its_thread(partial(_free, self._lent)), "transfer")
         self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
         self._n_state_bytes = 0
+        self._is_own_state = False  # saved by this transfer: nobody else wrote its bytes
+        # kept here, because each native call lets go of the GIL and may have to wait for it
+        self._buffer_bytes = 0
+        self._is_pinned = False
 
     @abstractmethod
     def done(self) -> bool:
@@ -67,7 +71,7 @@ class TransferBuffer(ABC):
             raise InvalidArgumentError("there are no bytes to load: pass what save_state gave")
         self._check_no_views("loaded over")
         self.reserve(len(source))
-        self._n_state_bytes = len(source)
+        self._n_state_bytes, self._is_own_state = len(source), False
         self._writable_state()[:] = source
 
     def reserve(self, n_bytes: int) -> None:
@@ -79,7 +83,7 @@ class TransferBuffer(ABC):
         if n_bytes > self.buffer_bytes:
             self._check_no_views("grown")
             call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)
-            self._n_state_bytes = 0
+            self._note_buffer()
             _give_back(self._lent)
 
     def use(self, part: PinnedRange) -> None:
@@ -93,21 +97,23 @@ class TransferBuffer(ABC):
         memory = ffi.cast("void *", part.address)
         if not lib.llama_state_seq_copy_buf_use(self._handle.pointer(), memory, part.n_bytes, part.piece_bytes, True):
             raise InvalidArgumentError(f"the range of {part.n_bytes} bytes cannot be the transfer's buffer")
+        self._note_buffer()
         _give_back(self._lent)
         self._lent.append(part)
-        self._n_state_bytes = 0
 
     def release_buffer(self) -> None:
         """Gives the buffer back, and the state in it. Blocks until no copy is in flight. Raises BufferError."""
         self.cancel()
         self._check_no_views("released")
         call(lib.pyggml_transfer_release, self._handle.pointer())
+        self._note_buffer()
         _give_back(self._lent)
 
     @property
     def buffer_bytes(self) -> int:
         """Size of the buffer, whether it holds a state or not."""
-        return int(lib.llama_state_seq_copy_buf_size(self._handle.pointer()))
+        self._handle.pointer()
+        return self._buffer_bytes
 
     @property
     def can_pin(self) -> bool:
@@ -117,7 +123,15 @@ class TransferBuffer(ABC):
     @property
     def is_pinned(self) -> bool:
         """Whether there is a buffer and it is page-locked: copies from and to any other memory may block."""
-        return bool(lib.llama_state_seq_copy_buf_is_pinned(self._handle.pointer()))
+        self._handle.pointer()
+        return self._is_pinned
+
+    def _note_buffer(self) -> None:
+        """The buffer is another one now, or none: it holds no state."""
+        pointer = self._handle.pointer()
+        self._buffer_bytes = int(lib.llama_state_seq_copy_buf_size(pointer))
+        self._is_pinned = bool(lib.llama_state_seq_copy_buf_is_pinned(pointer))
+        self._n_state_bytes = 0
 
     def _idle_context(self) -> Context:
         """The context, for a call that needs it and no copy in flight. Raises ClosedError, TransferInFlightError."""

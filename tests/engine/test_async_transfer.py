@@ -64,9 +64,9 @@ class FakeNative:
         self.n_state_bytes, self.in_flight = n_bytes, True
         return n_bytes
 
-    def frees_on_issue(self, seq_id: int) -> bool:
-        assert (seq_id, self.in_flight) == (0, True)
-        return self.n_state_bytes <= self.device.staging_bytes
+    @property
+    def freed_on_issue(self) -> bool:
+        return 0 < self.n_state_bytes <= self.device.staging_bytes
 
     def restore(self, seq_id: int) -> int:
         if seq_id != 0:

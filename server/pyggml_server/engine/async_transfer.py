@@ -48,8 +48,9 @@ class NativeTransfer(Protocol):
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         """Issue the copy out."""
 
-    def frees_on_issue(self, seq_id: int) -> bool:
-        """Whether the save in flight has no more need of the sequence's cells."""
+    @property
+    def freed_on_issue(self) -> bool:
+        """Whether the last save had no more need of the sequence's cells once it was issued."""
 
     def restore(self, seq_id: int) -> int:
         """Issue the copy in."""
@@ -121,8 +122,7 @@ class AsyncTransfer:
             self._take_buffer(n_bytes)
             self._native.save(seq_id, n_bytes)
             self.is_held = True
-            if self._is_staged:
-                self.frees_on_landing = not self._native.frees_on_issue(seq_id)
+            self.frees_on_landing = not self._native.freed_on_issue
         except (MemoryError, PyggmlError) as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
 

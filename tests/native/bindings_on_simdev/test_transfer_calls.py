@@ -1,0 +1,99 @@
+"""How often a `pyggml.Transfer` calls native code: each call lets go of the GIL, and may wait to have it back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyggml import Context, StateError, Transfer
+from pyggml.ffi import lib
+from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
+
+MIB = 1024**2
+
+
+class NativeCalls:
+    """The names of the native functions that the bindings call, in order; the log's own left out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        for name, module in list(sys.modules.items()):
+            if name.startswith("pyggml.") and getattr(module, "lib", None) is lib:
+                monkeypatch.setattr(module, "lib", self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(lib, name)
+        return self._noted(name, found) if callable(found) else found
+
+    def _noted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            if not name.startswith("pyggml_log_"):
+                self.names.append(name)
+            return function(*arguments)
+
+        return noted
+
+    def during(self, act: Callable[[], object]) -> list[str]:
+        self.names.clear()
+        act()
+        return list(self.names)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> NativeCalls:
+    return NativeCalls(monkeypatch)
+
+
+@pytest.fixture
+def staged(make_context: MakeContext) -> Context:
+    made = make_context(n_bytes_staging=MIB)
+    go_on(made, 0, 0, 20)
+    return made
+
+
+def test_a_save_into_a_buffer_that_is_there_and_a_restore_into_no_cells_call_nothing_twice(
+    staged: Context, calls: NativeCalls
+) -> None:
+    with Transfer(staged, is_staged=True) as transfer:
+        n_bytes = staged.state_size(0)
+        transfer.reserve(n_bytes)
+        assert calls.during(lambda: transfer.save(0, n_bytes)) == [
+            "pyggml_transfer_save",
+            "pyggml_transfer_frees_on_issue",
+        ]
+        assert calls.during(lambda: transfer.freed_on_issue) == []
+        assert transfer.freed_on_issue
+        staged.seq_remove(0)
+        transfer.wait()
+        assert calls.during(lambda: transfer.restore(0)) == ["pyggml_memory_seq_pos", "pyggml_transfer_restore"]
+
+
+def test_what_buffer_there_is_needs_no_native_call(staged: Context, calls: NativeCalls) -> None:
+    with Transfer(staged) as transfer:
+        transfer.reserve(1000)
+        assert calls.during(lambda: (transfer.buffer_bytes, transfer.is_pinned, transfer.n_state_bytes)) == []
+        assert (transfer.buffer_bytes >= 1000, transfer.is_pinned) == (True, True)
+
+
+def test_bytes_from_elsewhere_are_looked_at_before_a_restore(staged: Context) -> None:
+    damaged = staged.save_state(0).copy()
+    damaged[16:20] = 255  # the first cell's position
+    with Transfer(staged) as transfer:
+        transfer.save(0)
+        transfer.wait()
+        transfer.load(damaged)
+        with pytest.raises(StateError, match="damaged: it has a cell at position -1"):
+            transfer.restore(1)
+
+
+def test_a_sequence_that_holds_something_is_emptied_before_a_restore(staged: Context) -> None:
+    go_on(staged, 1, 0, 30)
+    with Transfer(staged) as transfer:
+        transfer.save(0)
+        transfer.wait()
+        transfer.restore(1)
+        transfer.wait()
+    assert (staged.seq_pos_max(1), staged.n_cells_used()) == (19, 40)
