@@ -12,7 +12,7 @@ from tests.e2e.conftest import StartServer
 from tests.e2e.program import ServerProcess
 from tests.e2e.sse import post_stream
 
-GREEDY = {"temperature": 0, "seed": 1, "cache_prompt": False}
+GREEDY = {"temperature": 0, "seed": 1}
 HI = [{"role": "user", "content": "Hi"}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 RESPONSE = {"input": "Hi", "max_output_tokens": 6, **GREEDY}
@@ -65,15 +65,14 @@ MESSAGE_FIELDS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def ours(start_ours: StartServer) -> Iterator[ServerProcess]:
-    """Without cached prompts, which Messages cannot refuse in a request: another batch may give another word."""
-    with start_ours("--no-cache-prompt") as server:
+    """A fresh one: Messages cannot refuse cached prompts in a request, so both must hold the same ones."""
+    with start_ours() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def stock(start_stock: StartServer) -> Iterator[ServerProcess]:
-    """With the same flags."""
-    with start_stock("--no-cache-prompt") as server:
+    with start_stock() as server:
         yield server
 
 

@@ -113,7 +113,7 @@ def _release(state: EngineState, slot: Slot) -> None:
     if not holds_cells:
         slot.tokens.clear()  # they were in the parked state only
         shared_prompt.leave(slot)
-    elif job.has_siblings and job.task.parent is not None:
+    elif job.task.parent is not None:
         state.pool.clear(slot)  # as llama-server: the parent's slot keeps the prompt, that is enough
     for other in state.slots:
         if slot in other.children:

@@ -33,24 +33,26 @@ class Intake:
         return sum(1 + len(job.children) for job in self._line)
 
     def add(self, task_id: int, task: Task) -> None:
-        """A new task: into the line, or ended at once where it cannot ever run."""
+        """A new task: into the line. One that cannot ever run does not wait there while all slots are busy."""
         state = self._state
         state.n_requests += 1
         job = Job(task_id, task, state.n_requests, task.tokens.tolist())
+        if self._joins_its_parent(job):
+            return
         refusal = why_it_cannot_run(job, state.runtime)
-        if refusal is None:
-            self._wait(job)
+        if refusal is None or any(slot.is_idle for slot in state.slots):
+            self._line.append(job)
             return
         endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
         task.close()
 
-    def _wait(self, job: Job) -> None:
-        """Into the line. Where a request wants several answers (n > 1) their jobs wait as one, with the first."""
+    def _joins_its_parent(self, job: Job) -> bool:
+        """Where a request wants several answers (n > 1) their jobs wait as one, with the first."""
         for other in self._line:
             if other.task is job.task.parent and other.prompt:
                 other.children.append(job)
-                return
-        self._line.append(job)
+                return True
+        return False
 
     def cancel(self, task_id: int) -> bool:
         """Take a task out of the line, and those that wait for its prompt with it. False if it is not there."""
@@ -130,7 +132,8 @@ class Intake:
         self._seat_children(slot, job)
         try:
             for child in slot.children:
-                self._state.pool.clear(child)
+                if self._state.policy.is_enabled:  # else it makes room when the prompt comes, as in llama-server
+                    self._state.pool.clear(child)
                 child.active_job.task.start(child.id, child.n_ctx, 0)
             if loses_much and not job.task.embeds:
                 self._kept.exchange(slot, job)
@@ -140,8 +143,8 @@ class Intake:
             endings.fail_and_clear(self._state, slot, f"got exception: {error}")
 
     def _seat_children(self, slot: Slot, job: Job) -> None:
-        """Each child takes the slot that was idle longest, and waits there for its parent's prompt."""
-        idle = sorted((other for other in self._state.slots if other.is_idle), key=lambda other: other.last_used_s)
+        """The children take the first idle slots, as in llama-server, and wait there for their parent's prompt."""
+        idle = [other for other in self._state.slots if other.is_idle]
         for child, its_slot in zip(job.children, idle, strict=False):
             its_slot.job = child
             its_slot.started_at_s = slot.started_at_s
@@ -152,10 +155,14 @@ class Intake:
     def _launch(self, slot: Slot, job: Job) -> None:
         task = job.task
         self._state.pool.adapt(slot, task.adapters)
+        self._kept.keep_idle(other for other in self._state.slots if other is not slot)
+        refusal = why_it_cannot_run(job, self._state.runtime)
+        if refusal is not None:  # only here, as in llama-server: its slot counts as used
+            endings.fail(self._state, slot, refusal.message, refusal.error_type, **refusal.extra)
+            return
         may_reuse = task.caches_prompt and not task.embeds
         job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse, task.n_cache_reuse)
         log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
         if job.n_prompt == 0:
             job.task.start(slot.id, slot.n_ctx, 0)
             endings.finish(self._state, slot)
-        self._kept.keep_idle(other for other in self._state.slots if other is not slot)

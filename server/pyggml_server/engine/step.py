@@ -138,7 +138,8 @@ def _drop_idle_prompt(state: EngineState) -> bool:
     idle = [slot for slot in state.slots if slot.is_idle and slot.tokens]
     if not state.runtime.is_unified or not idle:
         return False
-    slot = min(idle, key=lambda slot: slot.last_used_s)
+    # without the planner the first one goes, as in llama-server
+    slot = min(idle, key=lambda slot: slot.last_used_s) if state.policy.is_enabled else idle[0]
     log.warning("slot %d: dropping the cached prompt of %d tokens: the pool is full", slot.id, len(slot.tokens))
     state.pool.clear(slot)
     return True
