@@ -31,6 +31,14 @@ def test_a_prompt_with_more_than_text_is_refused(
     assert assert_same_answer(ours, stock, "POST", path, {"prompt": prompt, "n_predict": 2})[0] != 200
 
 
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/audio/transcriptions"])
+@pytest.mark.parametrize(
+    "upload", [{"files": {"file": ("a.wav", b"RIFF")}, "data": {"model": "m"}}, {"json": {}}], ids=["form", "JSON"]
+)
+def test_a_sound_to_write_down_is_refused(ours: ServerProcess, stock: ServerProcess, path: str, upload: Any) -> None:
+    assert assert_same_answer(ours, stock, "POST", path, **upload)[0] == 501
+
+
 def test_a_picture_for_the_messages_api_is_refused(ours: ServerProcess, stock: ServerProcess) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     content = [{"type": "text", "text": "what is this"}, {"type": "image", "source": source}]

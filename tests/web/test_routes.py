@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.web.unimplemented import UNIMPLEMENTED
 
 from tests.web.fakes import FakeSettings
 from tests.web.running import Running, one_error, running
@@ -24,13 +23,10 @@ def test_a_path_with_a_slash_too_many_is_not_redirected(server: Running) -> None
     assert server.get("/health/").status_code == 404
 
 
-def test_what_is_not_implemented_yet_says_so(server: Running) -> None:
-    for method, path in UNIMPLEMENTED:
-        status, kind, message = one_error(server.request(method, path.replace("{id_slot}", "0")))
-        assert (status, kind) == (501, "not_supported_error")
-        assert (
-            message == f"{method} {path.replace('{id_slot}', '0')} is not implemented in this version of pyggml-server"
-        )
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/audio/transcriptions"])
+def test_no_model_takes_audio(server: Running, path: str) -> None:
+    answer = one_error(server.request("POST", path))
+    assert answer == (501, "not_supported_error", "The current model does not support audio input.")
 
 
 def test_the_api_prefix_comes_before_every_path() -> None:

@@ -55,7 +55,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *_text_routes(service, prefix),
         *_adapter_routes(service, prefix),
         *_call_routes(service, prefix),
-        *(Route(prefix + path, unimplemented.refuse, methods=[method]) for method, path in unimplemented.UNIMPLEMENTED),
+        *(Route(prefix + path, unimplemented.refuse_audio, methods=[m]) for m, path in unimplemented.NEED_AUDIO),
         *(Route(prefix + path, unimplemented.refuse_disabled, methods=[m]) for m, path in unimplemented.DISABLED),
         *_page_routes(service, prefix),
     ]

@@ -1,5 +1,5 @@
-"""llama-server's routes that this version does not have yet. They say so with 501, instead of a 404 that would read
-like a wrong address."""
+"""llama-server's routes for what no model and no flag switches on here. They answer as llama-server does without it,
+instead of a 404 that would read like a wrong address."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DISABLED = (
 )
 _DISABLED_BODY = b'{"error":{"message":"this feature is disabled","type":"feature_disabled"}}'
 
-UNIMPLEMENTED = (
+# what llama-server answers with 501 unless the model takes audio: none that is served here does
+NEED_AUDIO = (
     ("POST", "/v1/audio/transcriptions"),
     ("POST", "/audio/transcriptions"),
 )
 
 
-async def refuse(request: Request) -> Response:
-    """Name the route that is missing."""
-    message = f"{request.method} {request.url.path} is not implemented in this version of pyggml-server"
-    return refusal(message, "not_supported_error")
+async def refuse_audio(_request: Request) -> Response:
+    """As llama-server answers with a model for text."""
+    return refusal("The current model does not support audio input.", "not_supported_error")
 
 
 async def refuse_disabled(_request: Request) -> Response:
