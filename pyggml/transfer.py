@@ -62,7 +62,7 @@ class Transfer(TransferBuffer):
         written = ffi.new("size_t *")
         call(lib.pyggml_transfer_save, self._handle.pointer(), seq_id, n_bytes, 0, written, error=StateError)
         self._n_state_bytes = int(written[0])
-        self._is_issued = self._is_own_state = True
+        self._is_issued, self._is_own_state, self._is_prefetched = True, True, False
         self._freed_on_issue = self._is_staged and self.frees_on_issue(seq_id)
         if not self._freed_on_issue:
             self._context.transfers.add(seq_id, self)
@@ -84,14 +84,34 @@ class Transfer(TransferBuffer):
         call(lib.pyggml_transfer_frees_on_issue, self._handle.pointer(), seq_id, frees)
         return bool(frees[0])
 
+    def prefetch(self) -> bool:
+        """Issues the state's way to staging memory, for which no sequence needs cells, and returns; `done` tells when it
+        is there. The `restore` that follows, before or after that, only has to put it into cells.
+
+        False, with nothing issued, where it cannot go there: without staging memory, where the state does not fit into
+        the part of it that is free for restores, and for a state that this transfer did not save itself. Its place there
+        is given back by the restore, the next `save` or `load`, and `release_buffer`. On the context's thread; does not
+        block. Raises TransferInFlightError, StateError (there is no state).
+        """
+        self._check_state()
+        if self._is_prefetched:
+            return True
+        self._idle_context()
+        if self._is_staged and self._is_own_state:
+            issued = ffi.new("bool *")
+            call(lib.pyggml_transfer_prefetch, self._handle.pointer(), issued)
+            self._is_prefetched = self._is_issued = bool(issued[0])
+        return self._is_prefetched
+
     def restore(self, seq_id: int) -> int:
         """Gives the sequence cells and issues the copy of the state into them; returns the size of the state.
 
-        What the sequence held before is removed. Goes through staging memory where the state fits there. It may be
-        decoded, saved or removed once the copy has ended. Raises NoRoomError for too few free cells,
-        TransferInFlightError, StateError; the sequence is empty then, and the state is kept.
+        What the sequence held before is removed. Goes through staging memory where the state fits there, or is there
+        already (`prefetch`). The sequence may be decoded at once, which waits for the copy on the device, and saved or
+        removed once the copy has ended. Raises NoRoomError for too few free cells, TransferInFlightError, StateError;
+        the sequence is empty then, and the state is kept.
         """
-        context = self._idle_context()
+        context = self._live_context() if self._is_prefetched else self._idle_context()
         self._check_state()
         if self._is_own_state:
             context.check_receiving(seq_id)
@@ -107,7 +127,7 @@ class Transfer(TransferBuffer):
             if no_room[0] or context.needs_more_cells(self._writable_state()):
                 raise NoRoomError(f"{error}: remove a sequence first") from None
             raise
-        self._is_issued = True
+        self._is_issued, self._is_prefetched = True, False
         self._context.transfers.add(seq_id, self)
         return int(n_read[0])
 
@@ -128,7 +148,10 @@ class Transfer(TransferBuffer):
             self._is_issued = False
 
     def cancel(self) -> None:
-        """Blocks until the copy has ended, and forgets the state. A sequence that was being restored has it whole."""
+        """Blocks until the copy has ended, and forgets the state. A sequence that was being restored has it whole.
+
+        A state that was prefetched keeps its place in staging memory: `release_buffer` gives that back too.
+        """
         self.wait()
         self._n_state_bytes = 0
 

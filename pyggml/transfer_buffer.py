@@ -32,6 +32,7 @@ class TransferBuffer(ABC):
         self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
         self._n_state_bytes = 0
         self._is_own_state = False  # saved by this transfer: nobody else wrote its bytes
+        self._is_prefetched = False  # the state is in staging memory too, or on its way there
         # kept here, because each native call lets go of the GIL and may have to wait for it
         self._buffer_bytes = 0
         self._is_pinned = False
@@ -65,6 +66,8 @@ class TransferBuffer(ABC):
 
     def load(self, data: Buffer) -> None:
         """Copies a state, however it was saved, into the buffer, to be restored from there. Blocks for the copy."""
+        if self._is_prefetched:
+            self.release_buffer()  # else the state in staging memory would be restored instead
         self._idle_context()
         source = np.frombuffer(byte_view(data), np.uint8)
         if len(source) == 0:
@@ -131,13 +134,18 @@ class TransferBuffer(ABC):
         pointer = self._handle.pointer()
         self._buffer_bytes = int(lib.llama_state_seq_copy_buf_size(pointer))
         self._is_pinned = bool(lib.llama_state_seq_copy_buf_is_pinned(pointer))
-        self._n_state_bytes = 0
+        self._n_state_bytes, self._is_prefetched = 0, False
 
     def _idle_context(self) -> Context:
         """The context, for a call that needs it and no copy in flight. Raises ClosedError, TransferInFlightError."""
+        context = self._live_context()
+        self._check_ended("used")
+        return context
+
+    def _live_context(self) -> Context:
+        """The context, for a call that may come beside a copy in flight. Raises ClosedError."""
         self._handle.pointer()
         self._context.native_pointer()
-        self._check_ended("used")
         return self._context
 
     def _check_ended(self, what: str) -> None:

@@ -1,0 +1,148 @@
+"""`Transfer.prefetch`: a state goes to staging memory while its sequence has no cells, and into cells from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pyggml import Context, NoRoomError, StateError, Transfer, TransferInFlightError, rows_by_position
+from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
+from tests.native.simdev_library import SimdevLibrary
+
+MIB = 1024**2
+HALF_BYTES = 64 * 1024  # room for the states of 30 cells, not for 60
+
+
+@pytest.fixture
+def staged(make_context: MakeContext) -> Context:
+    """Three sequences of 20 cells, with staging memory for many states."""
+    made = make_context(n_bytes_staging=MIB)
+    for seq_id in range(3):
+        go_on(made, seq_id, 0, 20)
+    return made
+
+
+@pytest.fixture
+def parked(staged: Context) -> Iterator[Transfer]:
+    """Sequence 0's state; the sequence is empty."""
+    with Transfer(staged, is_staged=True) as made:
+        made.save(0)
+        staged.seq_remove(0)
+        made.wait()
+        yield made
+
+
+def prefetch_held(simdev: SimdevLibrary, transfer: Transfer) -> None:
+    simdev.set("hold", 1)
+    assert transfer.prefetch()
+    simdev.set("hold", 0)
+
+
+def test_no_cells_are_taken_while_a_state_is_on_its_way_to_staging(
+    staged: Context, parked: Transfer, simdev: SimdevLibrary
+) -> None:
+    prefetch_held(simdev, parked)
+    go_on(staged, 1, 20, staged.n_ctx - 40)  # all the others, beside the copy
+    staged.logits()
+    assert (staged.n_cells_used(), staged.seq_pos_max(0), parked.done()) == (staged.n_ctx, None, False)
+    staged.seq_remove(1)
+    simdev.release()
+    parked.wait()
+    assert staged.n_cells_used() == 20
+
+
+def test_what_was_prefetched_comes_back_as_it_was(staged: Context, parked: Transfer) -> None:
+    before = rows_by_position(parked.state)
+    assert parked.prefetch()
+    parked.wait()
+    go_on(staged, 1, 20, 30)
+    parked.restore(2)
+    go_on(staged, 2, 20, 1)  # at once
+    parked.wait()
+    staged.seq_remove(2, 20)
+    assert rows_by_position(staged.save_state(2)) == before
+
+
+def test_a_restore_need_not_wait_for_the_prefetch(staged: Context, parked: Transfer) -> None:
+    before = rows_by_position(parked.state)
+    assert parked.prefetch()
+    parked.restore(0)
+    parked.wait()
+    assert rows_by_position(staged.save_state(0)) == before
+
+
+def test_a_prefetch_in_flight_takes_no_other_copy(staged: Context, parked: Transfer, simdev: SimdevLibrary) -> None:
+    prefetch_held(simdev, parked)
+    for misuse in (lambda: parked.save(1), lambda: parked.reserve(MIB), lambda: parked.state):
+        with pytest.raises(TransferInFlightError):
+            misuse()
+    assert parked.prefetch()  # has been issued
+    simdev.release()
+
+
+def test_a_restore_without_room_keeps_what_was_prefetched(staged: Context, parked: Transfer) -> None:
+    before = rows_by_position(parked.state)
+    assert parked.prefetch()
+    go_on(staged, 1, 20, staged.n_ctx - 40)
+    with pytest.raises(NoRoomError, match="remove a sequence first"):
+        parked.restore(0)
+    staged.seq_remove(1)
+    assert parked.prefetch()
+    parked.restore(0)
+    parked.wait()
+    assert rows_by_position(staged.save_state(0)) == before
+
+
+def test_a_state_that_is_loaded_over_a_prefetched_one_is_the_one_that_comes(staged: Context, parked: Transfer) -> None:
+    other = staged.save_state(1)
+    assert parked.prefetch()
+    parked.load(other)
+    parked.restore(0)
+    parked.wait()
+    assert rows_by_position(staged.save_state(0)) == rows_by_position(other)
+
+
+def test_what_cannot_go_to_staging_memory_is_not_issued(
+    staged: Context, context: Context, make_context: MakeContext
+) -> None:
+    with Transfer(staged, is_staged=True) as empty, pytest.raises(StateError, match="holds no state"):
+        empty.prefetch()
+    small = make_context(n_bytes_staging=2 * HALF_BYTES)
+    go_on(small, 0, 0, 200)
+    for made, is_staged in ((context, False), (small, True)):
+        with Transfer(made, is_staged=is_staged) as transfer:
+            transfer.save(0)
+            transfer.wait()
+            assert (transfer.prefetch(), transfer.done()) == (False, True)
+    with Transfer(staged, is_staged=True) as transfer:
+        transfer.load(staged.save_state(0))
+        assert not transfer.prefetch()
+
+
+def test_a_place_in_staging_memory_is_taken_until_it_is_given_back(make_context: MakeContext) -> None:
+    made = make_context(n_bytes_staging=2 * HALF_BYTES)
+    for seq_id in range(2):
+        go_on(made, seq_id, 0, 30)
+    with Transfer(made, is_staged=True) as first, Transfer(made, is_staged=True) as second:
+        for seq_id, transfer in enumerate((first, second)):
+            transfer.save(seq_id)
+            transfer.wait()
+            made.seq_remove(seq_id)
+        assert first.n_state_bytes < HALF_BYTES < 2 * first.n_state_bytes
+        assert (first.prefetch(), second.prefetch()) == (True, False)
+        first.cancel()
+        assert not second.prefetch()
+        first.release_buffer()
+        assert second.prefetch()
+
+
+def test_a_transfer_that_is_closed_while_it_prefetches_waits(
+    staged: Context, parked: Transfer, simdev: SimdevLibrary
+) -> None:
+    staged.synchronize()
+    assert simdev.n_pending == 0
+    assert parked.prefetch()
+    assert simdev.n_pending > 0
+    parked.close()
+    assert simdev.n_pending == 0
