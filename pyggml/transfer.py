@@ -85,12 +85,12 @@ class Transfer(TransferBuffer):
         return bool(frees[0])
 
     def prefetch(self) -> bool:
-        """Issues the state's way to staging memory, for which no sequence needs cells, and returns; `done` tells when it
-        is there. The `restore` that follows, before or after that, only has to put it into cells.
+        """Issues the state's way to staging memory, for which no sequence needs cells, and returns.
 
+        `done` tells when it is there. The `restore` that follows, before or after that, only has to put it into cells.
         False, with nothing issued, where it cannot go there: without staging memory, where the state does not fit into
-        the part of it that is free for restores, and for a state that this transfer did not save itself. Its place there
-        is given back by the restore, the next `save` or `load`, and `release_buffer`. On the context's thread; does not
+        the part of it that is free for restores, and for a state that this transfer did not save itself. Its place is
+        given back by the restore, the next `save` or `load`, and `release_buffer`. On the context's thread; does not
         block. Raises TransferInFlightError, StateError (there is no state).
         """
         self._check_state()

@@ -72,7 +72,7 @@ def test_a_restore_need_not_wait_for_the_prefetch(staged: Context, parked: Trans
     assert rows_by_position(staged.save_state(0)) == before
 
 
-def test_a_prefetch_in_flight_takes_no_other_copy(staged: Context, parked: Transfer, simdev: SimdevLibrary) -> None:
+def test_a_prefetch_in_flight_takes_no_other_copy(parked: Transfer, simdev: SimdevLibrary) -> None:
     prefetch_held(simdev, parked)
     for misuse in (lambda: parked.save(1), lambda: parked.reserve(MIB), lambda: parked.state):
         with pytest.raises(TransferInFlightError):
