@@ -11,13 +11,14 @@ import xml.etree.ElementTree as ElementTree
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from pyggml_server.engine.apply import Applier
 from pyggml_server.planner.plan import Park, Plan, Reason
 
-from tests.bench.stall.chats import run_chats
+from tests.bench.stall.__main__ import verdict
+from tests.bench.stall.chats import check_ended_well, run_chats
 from tests.bench.stall.gaps import Arrivals, Gap, shared_window, summary_ms, survivors_gaps, tokens_per_s
 from tests.bench.stall.servers import Server
 from tests.bench.stall.svg_plot import gaps_svg
@@ -62,6 +63,24 @@ def test_the_servers_own_log_line_is_understood(caplog: pytest.LogCaptureFixture
     assert (copies["n"], copies["issue_ms_median"], copies["landed_ms_worst"]) == (1, 0.5, 2.0)
 
 
+def run_of(p99_ms: float, per_s: float, n_finished: int = 4) -> dict[str, Any]:
+    gaps = {"n": 9, "p99": p99_ms, "p99.9": 2 * p99_ms, "worst": 3 * p99_ms}
+    return {"gaps_beside_copies_ms": gaps, "tokens_per_s_of_all": per_s, "chats_finished": n_finished}
+
+
+def test_the_verdict_compares_gaps_with_the_control_and_speed_with_a_pool_that_never_fills() -> None:
+    runs = {"constant": run_of(1, 100), "control": run_of(10, 90), "async": run_of(11, 80), "short": run_of(1, 95, 3)}
+    assert verdict(runs) == {
+        "gap_ratio_p99": 1.1,
+        "gap_ratio_p999": 1.1,
+        "worst_ms": 33,
+        "control_worst_ms": 30,
+        "chats_finished": 3,
+        "tok_s_ratio": 0.95,
+    }
+    assert verdict({"async": runs["async"], "constant": runs["constant"]}) == {}
+
+
 def events(*lines: dict[str, object]) -> bytes:
     return b"".join(b"data: " + json.dumps(line).encode() + b"\n\n" for line in lines)
 
@@ -89,6 +108,7 @@ def test_a_chat_is_complete_by_the_servers_own_count(n_predicted: int, ends_well
         place = cast(Server, SimpleNamespace(host="127.0.0.1", port=server.server_port))
         with nullcontext() if ends_well else pytest.raises(RuntimeError, match="2 of 3 tokens"):
             (chat,) = run_chats(place, n_chats=1, n_prompt=1, n_tokens=3, n_apart=1)
+            check_ended_well([chat])
             assert len(chat.tokens_s) == 2
         server.shutdown()
 
@@ -102,16 +122,22 @@ def test_the_picture_is_svg_with_a_line_for_each_run_that_has_gaps() -> None:
 
 def test_a_small_run_writes_results_and_a_picture(smollm2_path: Path, tmp_path: Path) -> None:
     numbers, picture = tmp_path / "stall.json", tmp_path / "stall.svg"
-    words = ["scripts/bench", "stall", "--model", str(smollm2_path), "--only", "control,sync", "--prompt", "8"]
-    words += ["--tokens", "24", "--every", "8", "--json", str(numbers), "--plot", str(picture)]
+    only = "constant,control,sync,short"
+    words = ["scripts/bench", "stall", "--model", str(smollm2_path), "--only", only, "--prompt", "8", "--short", "256"]
+    words += ["--tokens", "72", "--every", "24", "--json", str(numbers), "--plot", str(picture)]
     words += ["--", "-t", "1", "-fit", "off", "--no-warmup"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    runs = json.loads(numbers.read_text())["runs"]
+    found = json.loads(numbers.read_text())
+    runs = found["runs"]
     assert [(name, run["n_parks"] > 0, run["gaps_ms"]["n"] > 0) for name, run in runs.items()] == [
+        ("constant", False, True),
         ("control", True, True),
         ("sync", True, True),
+        ("short", True, True),
     ]
+    assert found["chats_finished"] == 4
+    assert found["tok_s_ratio"] > 0
     assert runs["sync"]["restores"]["n"] == runs["sync"]["n_parks"]
     assert "synchronous copies to pageable memory (--no-preempt-async)" in runs["sync"]["banner"]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.bench.machine import driver_version, gpu_names
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import Load, run, variants
 
@@ -27,14 +28,22 @@ ROOT = Path(__file__).parents[3]
 def main(words: list[str]) -> int:
     options = parse(words)
     load = Load(
-        options.model or default_model(), options.prompt, options.tokens, options.every, tuple(options.server_flags)
+        options.model or default_model(),
+        options.prompt,
+        options.tokens,
+        options.every,
+        tuple(options.server_flags),
+        options.short,
     )
     chosen = [v for v in variants(options.ours, options.stock) if v.name in options.only.split(",") or not options.only]
+    chosen = [variant for variant in chosen if load.n_cells_short or not variant.is_short]
     results: dict[str, Any] = {}
     for variant in chosen:
         print(f"running {variant.name}: {variant.what}", file=sys.stderr, flush=True)
         results[variant.name] = run(variant, load)
     print(table(results))
+    for name, value in verdict(results).items():
+        print(f"{name}: {value}")
     if options.plot:
         title = f"gaps of the chats that go on, a park every {options.every} tokens"
         Path(options.plot).write_text(gaps_svg(title, {name: result["gaps_s"] for name, result in results.items()}))
@@ -56,6 +65,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=200, help="tokens of each chat's prompt (default: 200)")
     parser.add_argument("--tokens", type=int, default=512, help="tokens that each chat generates (default: 512)")
     parser.add_argument("--every", type=int, default=64, help="tokens between two parks of a chat (default: 64)")
+    parser.add_argument("--short", type=int, default=0, help="cells of a pool that fills, 0: no such run (default: 0)")
     parser.add_argument("--only", default="", help="names of runs, with commas; default: all")
     parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")
     parser.add_argument(
@@ -86,13 +96,35 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"{name}: preemption {result['banner'] or '-'}" for name, result in results.items())])
 
 
+def verdict(results: dict[str, Any]) -> dict[str, float]:
+    """What users feel: gaps beside a park or restore against the control's, and what a pool that fills costs.
+
+    Only what the runs that were chosen can tell. `tok_s_ratio` counts from the first token of any chat to the last one.
+    """
+    found: dict[str, float] = {}
+    if {"async", "control"} <= results.keys():
+        ours, control = (results[name]["gaps_beside_copies_ms"] for name in ("async", "control"))
+        if ours["n"] and control["n"]:
+            found["gap_ratio_p99"] = round(ours["p99"] / control["p99"], 3)
+            found["gap_ratio_p999"] = round(ours["p99.9"] / control["p99.9"], 3)
+            found["worst_ms"], found["control_worst_ms"] = ours["worst"], control["worst"]
+    if {"short", "constant"} <= results.keys():
+        found["chats_finished"] = results["short"]["chats_finished"]
+        full, never = (results[name]["tokens_per_s_of_all"] for name in ("short", "constant"))
+        found["tok_s_ratio"] = round(full / never, 3)
+    return found
+
+
 def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str, Any]:
     """Everything but the single gaps, with what it ran on and the command."""
     return {
         "command": shlex.join(["scripts/bench", "stall", *words]),
         "date": datetime.date.today().isoformat(),
         "machine": platform.platform(),
-        "n_cells": load.n_cells,
+        "device": gpu_names(),
+        "driver": driver_version(),
+        "model": Path(load.model).name,
+        **verdict(results),
         "runs": {name: {k: v for k, v in result.items() if k != "gaps_s"} for name, result in results.items()},
     }
 

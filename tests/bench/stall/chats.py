@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 import time
+from collections.abc import Sequence
 
 from tests.bench.stall.gaps import Arrivals
 from tests.bench.stall.servers import Server
@@ -14,10 +15,7 @@ SILENCE_TIMEOUT_S = 300.0
 
 
 def run_chats(server: Server, n_chats: int, n_prompt: int, n_tokens: int, n_apart: int) -> list[Arrivals]:
-    """Each chat starts when the one before it has `n_apart` tokens, so that forced parks do not fall together.
-
-    Raises RuntimeError if a chat does not come to its end.
-    """
+    """Each chat starts when the one before it has `n_apart` tokens, so that forced parks do not fall together."""
     chats = [_Chat(server, i, n_prompt, n_tokens) for i in range(n_chats)]
     for chat in chats:
         chat.start()
@@ -26,8 +24,15 @@ def run_chats(server: Server, n_chats: int, n_prompt: int, n_tokens: int, n_apar
         chat.join()
     for chat in chats:
         if chat.error is not None:
-            raise RuntimeError(f"chat {chat.number} did not end well: {chat.error}")
+            chat.arrivals.error = f"chat {chat.number} did not end well: {chat.error}"
     return [chat.arrivals for chat in chats]
+
+
+def check_ended_well(chats: Sequence[Arrivals]) -> None:
+    """Raises RuntimeError for the first chat that did not come to its end."""
+    for chat in chats:
+        if chat.error is not None:
+            raise RuntimeError(chat.error)
 
 
 class _Chat(threading.Thread):

@@ -10,11 +10,15 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 @dataclass
 class Arrivals:
-    """What one chat's stream brought, in seconds of one clock: tokens, and when it was told to be parked and back."""
+    """What one chat's stream brought, in seconds of one clock: tokens, and when it was told to be parked and back.
+
+    error  why it did not come to its end; None if it did.
+    """
 
     tokens_s: list[float] = field(default_factory=list)
     preempted_s: list[float] = field(default_factory=list)
     resumed_s: list[float] = field(default_factory=list)
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,12 @@ def tokens_per_s(chats: Sequence[Arrivals]) -> float:
     first_s, last_s = shared_window(chats)
     n_tokens = sum(first_s < t <= last_s for chat in chats for t in chat.tokens_s)
     return n_tokens / (last_s - first_s)
+
+
+def tokens_per_s_of_all(chats: Sequence[Arrivals]) -> float:
+    """Of all chats together, from the first token of any to the last one of any."""
+    times_s = [t for chat in chats for t in chat.tokens_s]
+    return len(times_s) / (max(times_s) - min(times_s)) if len(times_s) > 1 else 0.0
 
 
 def summary_ms(seconds: Sequence[float]) -> dict[str, float]:

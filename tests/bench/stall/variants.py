@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.bench.stall.chats import run_chats
-from tests.bench.stall.gaps import summary_ms, survivors_gaps, tokens_per_s
+from tests.bench.stall.chats import check_ended_well, run_chats
+from tests.bench.stall.gaps import summary_ms, survivors_gaps, tokens_per_s, tokens_per_s_of_all
 from tests.bench.stall.servers import running
 
 N_CHATS = 4
@@ -22,13 +22,17 @@ _BANNER = re.compile(r"preemption: (.*)")
 
 @dataclass(frozen=True)
 class Variant:
-    """A program with its flags. `forces_parks`: each chat is parked after every so many of its tokens."""
+    """A program with its flags. `forces_parks`: each chat is parked after every so many of its tokens.
+
+    is_short  of cells: it gets the pool of `Load.n_cells_short`, and parks only because it has to.
+    """
 
     name: str
     what: str
     program: tuple[str, ...]
     flags: tuple[str, ...] = ()
     forces_parks: bool = True
+    is_short: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Load:
     n_tokens: int
     every_n_tokens: int
     server_flags: tuple[str, ...]
+    n_cells_short: int = 0
 
     @property
     def n_cells(self) -> int:
@@ -56,27 +61,39 @@ def variants(ours: Sequence[str], stock: Sequence[str]) -> list[Variant]:
         Variant("control", "parks that copy nothing", control),
         Variant("async", "asynchronous copies", tuple(ours)),
         Variant("sync", "--no-preempt-async", tuple(ours), no_async),
+        Variant("short", "asynchronous copies, a pool that fills", tuple(ours), forces_parks=False, is_short=True),
     ]
     if stock:
         listed.append(Variant("stock", "llama-server, which cannot park", tuple(stock), forces_parks=False))
+        what = "llama-server, a pool that fills"
+        listed.append(Variant("stock_short", what, tuple(stock), forces_parks=False, is_short=True))
     return listed
 
 
 def run(variant: Variant, load: Load) -> dict[str, Any]:
-    """Gaps in milliseconds, throughput, and the copies that the log tells of. Raises RuntimeError."""
-    size = ("-c", str(load.n_cells), "-np", str(N_CHATS), "--kv-unified", "--port", "0", "--host", "127.0.0.1")
+    """Gaps in milliseconds, throughput, and the copies that the log tells of.
+
+    Raises RuntimeError if a chat does not come to its end, where there are cells enough for all.
+    """
+    n_cells = load.n_cells_short if variant.is_short else load.n_cells
+    size = ("-c", str(n_cells), "-np", str(N_CHATS), "--kv-unified", "--port", "0", "--host", "127.0.0.1")
     argv = [*variant.program, "-m", load.model, *size, *load.server_flags, *variant.flags]
     forcing = {"LLAMA_SERVER_PREEMPT_EVERY": str(load.every_n_tokens)} if variant.forces_parks else {}
     with running(argv, forcing) as server:
         chats = run_chats(server, N_CHATS, load.n_prompt, load.n_tokens, n_apart=max(1, load.every_n_tokens // N_CHATS))
-    gaps = survivors_gaps(chats)
+    if not variant.is_short:
+        check_ended_well(chats)
+    gaps = survivors_gaps(chats) if all(chat.tokens_s for chat in chats) else []
     log = "".join(server.lines)
     banner = _BANNER.search(log)
     return {
         "what": variant.what,
         "banner": banner[1].strip() if banner else None,
         "n_parks": sum(len(chat.preempted_s) for chat in chats),
-        "tokens_per_s": round(tokens_per_s(chats), 2),
+        "n_cells": n_cells,
+        "chats_finished": sum(chat.error is None for chat in chats),
+        "tokens_per_s": round(tokens_per_s(chats), 2) if gaps else 0.0,
+        "tokens_per_s_of_all": round(tokens_per_s_of_all(chats), 2),
         "gaps_ms": summary_ms([gap.seconds for gap in gaps]),
         "gaps_beside_copies_ms": summary_ms([gap.seconds for gap in gaps if gap.is_beside_copy]),
         "gaps_s": sorted(round(gap.seconds, 6) for gap in gaps),

@@ -13,7 +13,7 @@ _SOURCE = Path(__file__).parent / "transfers.cpp"
 
 
 def build(folder: Path, tree: Path, libraries: Path) -> Path:
-    """The program, built if it is older than its sources or the libraries. Where it cannot be: SystemExit, with a remedy."""
+    """The program, built if it is older than its sources or the libraries. SystemExit with a remedy if it cannot be."""
     llama = libraries / "libpyggml-llama.so"
     headers = [tree / "include", tree / "ggml/include"]
     for needed in (llama, headers[0] / "llama.h"):

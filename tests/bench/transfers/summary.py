@@ -12,7 +12,7 @@ _Samples = Mapping[str, Sequence[float]]
 
 
 def summaries(measured: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By pattern and way: `park` and `restore` are the product's own, what they are compared with ends in _reference."""
+    """By pattern and way: `park` and `restore` are the product's own; _reference ends what they are compared with."""
     return {pattern: _rows(found) for pattern, found in measured["patterns"].items()}
 
 
