@@ -127,7 +127,7 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         ),
         Value("preemptions_total", "Sequences parked in host memory", c.preemptions_total),
         Value("restores_total", "Parked sequences copied back", c.restores_total),
-        Value("rotations_total", "Parks that gave a long-parked sequence its turn", c.rotations_total),
+        Value("rotations_total", "Sequences that left, parked or dropped, to give somebody a turn", c.rotations_total),
         Value("recomputes_total", "Preempted sequences whose state was computed again", c.recomputes_total),
         Value("preempt_refusals_total", "Parks refused by the memory budget", c.preempt_refusals_total),
         Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),

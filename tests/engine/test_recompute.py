@@ -41,7 +41,7 @@ def test_a_prompt_that_is_dropped_half_way_is_timed_as_one_prompt(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """250 tokens run while a prompt of 300 comes in by 32 at a time: at 512 cells it is the smaller one and leaves."""
-    options = PreemptOptions(ram_mib=1)
+    options = PreemptOptions(ram_mib=1, rotate_s=0)
     with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path, "-b", "32", "-ub", "32"), options) as harness:
         running = harness.start(**body(0, 250, 40), stream=True)
         harness.wait_for_tokens(running, 1)

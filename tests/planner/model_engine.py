@@ -188,6 +188,8 @@ class ModelEngine(ModelPool):
             slot.has_run_since_restore = not slot.n_refill or not slot.n_prompt_left
             if slot.n_prompt_left:
                 return
+            if slot.n_refill:
+                slot.resident_since_s = self.now_s
             slot.n_refill = 0
             slot.phase = SlotPhase.GENERATING
             if request.n_generated:

@@ -122,7 +122,7 @@ def test_a_family_that_is_dropped_comes_back_one_by_one_each_with_all_of_its_tok
     assert orders(decide(crowded, POLICY)) == [("Recompute", 1), ("Recompute", 2)]
 
 
-def test_a_turn_is_not_given_at_the_price_of_computing_somebody_again() -> None:
+def test_a_turn_is_not_given_at_the_price_of_computing_somebody_again_whom_the_budget_could_hold() -> None:
     slots = (generating(0, 700), parked(1, 450, at_s=10.0))
     plan = decide(view_of(*slots, ram_limit_bytes=1149), Policy(rotate_s=30.0))
     assert [order[0] for order in orders(plan)] == ["RefuseRotation"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from pyggml_server.planner import Plan, Policy, decide
-from pyggml_server.planner.plan import HoldPrompt, Park, Reason, RefuseRotation, Restore, TrimStarted
+from pyggml_server.planner.plan import HoldPrompt, Park, Reason, Recompute, Refill, RefuseRotation, Restore, TrimStarted
 from pyggml_server.planner.view import SlotView
 
 from tests.planner.model_pool import Copies, Setup
@@ -72,12 +72,12 @@ def test_small_heads_do_not_keep_taking_the_room_of_a_prompt_whose_turn_has_come
     assert only(decide(view_of(*slots), ROTATING)) == HoldPrompt(2, Reason.NOBODY_CAN_BE_PARKED)
 
 
-def test_a_budget_that_cannot_hold_the_resident_says_so_once_and_the_line_goes_on() -> None:
+def test_a_budget_that_cannot_hold_both_says_so_once_and_the_line_goes_on() -> None:
     slots = (generating(0, 700), waits(1, 400, since_s=LONG_AGO), parked(2, 200, at_s=20.0))
-    plan = decide(view_of(*slots, ram_limit_bytes=300), ROTATING)
+    plan = decide(view_of(*slots, ram_limit_bytes=850), ROTATING)
     assert plan.actions[0] == RefuseRotation(1, Reason.BUDGET_TOO_SMALL)
     told = (slots[0], replace(slots[1], is_rotation_refusal_known=True), slots[2])
-    assert orders(decide(view_of(*told, ram_limit_bytes=300), ROTATING))[0] == ("Restore", 2)
+    assert orders(decide(view_of(*told, ram_limit_bytes=850), ROTATING))[0] == ("Restore", 2)
 
 
 def test_a_resident_whose_park_was_refused_does_not_hold_the_parked_up() -> None:
@@ -112,6 +112,46 @@ def test_an_endless_chat_does_not_keep_a_prompt_out_for_ever(copies: Copies) -> 
     setup = Setup(n_cells=1000, n_slots=2, n_batch=1024, copies=copies)
     assert simulate(trace, setup, Policy(rotate_s=50.0)).longest_first_token_passes <= 50 + 1 + 2 * 3
     assert simulate(trace, setup, Policy()).longest_first_token_passes > 500
+
+
+def test_who_no_budget_could_hold_leaves_without_its_state_for_a_prompt_whose_turn_has_come() -> None:
+    slots = (generating(0, 700), waits(1, 400, since_s=LONG_AGO))
+    assert only(decide(view_of(*slots, ram_limit_bytes=699), ROTATING)) == Recompute(0, Reason.ROTATION)
+    assert only(decide(view_of(*slots, ram_limit_bytes=700), ROTATING)) == Park(0, Reason.ROTATION, for_request=1)
+
+
+def test_who_no_budget_could_hold_leaves_without_its_state_for_a_head_whose_turn_has_come() -> None:
+    head = parked(1, 450, at_s=LONG_AGO, needs_refill=True, buffer_bytes=0)
+    plan = decide(view_of(generating(0, 700), head, ram_limit_bytes=300), ROTATING)
+    assert plan.actions == (Recompute(0, Reason.ROTATION), Refill(1, Reason.ROTATION))
+
+
+def test_of_those_who_leave_for_one_turn_each_that_the_budget_can_hold_keeps_its_state() -> None:
+    residents = [generating(i, n, resident_since_s=float(i), frees_on_landing=True) for i, n in ((0, 500), (1, 300))]
+    plan = decide(view_of(*residents, waits(2, 900, since_s=LONG_AGO), ram_limit_bytes=400), ROTATING)
+    assert plan.actions == (Recompute(0, Reason.ROTATION), Park(1, Reason.ROTATION, for_request=2))
+
+
+@pytest.mark.parametrize("copies", Copies)
+def test_an_endless_chat_that_no_budget_could_hold_does_not_keep_a_prompt_out_for_ever(copies: Copies) -> None:
+    """As without a limit: the prompt begins after one delay. The chat pays for it by being computed again."""
+    trace = [Arrival(0, 100, 850), Arrival(300, 620, 20)]
+    setup = Setup(n_cells=1000, n_slots=2, n_batch=1024, copies=copies, ram_limit=10)
+    report = simulate(trace, setup, Policy(rotate_s=50.0))
+    assert report.longest_first_token_passes <= 50 + 2
+    assert (report.n_finished, report.n_recomputes) == (2, 1)
+
+
+@pytest.mark.parametrize("n_batch", [16, 1024])
+def test_endless_chats_that_no_budget_could_hold_take_turns_of_a_whole_delay(n_batch: int) -> None:
+    """A turn begins when all is computed again: however long that takes, each of the chats runs for a delay or more."""
+    trace = [Arrival(0, 300, 400), Arrival(0, 300, 400)]
+    setup = Setup(n_cells=800, n_slots=2, n_batch=n_batch, ram_limit=10)
+    report = simulate(trace, setup, Policy(rotate_s=50.0))
+    n_refill_passes = 700 // n_batch + 1
+    assert report.n_finished == 2
+    assert report.longest_wait_passes <= 2 * (50 + n_refill_passes) + 2
+    assert report.n_recomputes <= 2 * 400 // 50 + 1
 
 
 def test_chats_that_take_turns_with_each_other_do_not_keep_a_prompt_out() -> None:

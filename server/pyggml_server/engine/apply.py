@@ -62,6 +62,8 @@ class Applier:
         recompute.drop(self._state, slot)
         self._join_line(slot, now_s)
         self._state.counters.tally.recomputes_total += 1
+        if action.reason is orders.Reason.ROTATION:
+            self._state.counters.tally.rotations_total += 1
         log.warning(
             "slot %d: task %d is dropped and will be computed again (%s): %d cells; host memory cannot hold its state, "
             "see --preempt-ram",

@@ -39,12 +39,14 @@ def refill(slot: Slot) -> None:
     slot.state.move(SlotPhase.PROCESSING_PROMPT)
 
 
-def note_decoded(slot: Slot) -> None:
-    """The slot's new tokens are in its list. A refill that is through puts it back where it was."""
+def note_decoded(slot: Slot, now_s: float) -> None:
+    """The slot's new tokens are in its list. A refill that is through: it is back, its turn begins."""
     job = slot.active_job
     if job.refill is not None and len(slot.tokens) < len(job.refill):
         return
     slot.has_run_since_restore = True
+    if job.refill is not None:
+        slot.resident_since_s = now_s
     if job.refill is not None and job.n_decoded:
         slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)

@@ -81,7 +81,7 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     job = slot.active_job
     slot.tokens += _gained(part, sample)
     slot.last_decoded_pass = state.n_passes
-    recompute.note_decoded(slot)
+    recompute.note_decoded(slot, now_s)
     state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
     if part.is_prompt and not job.n_decoded:
         job.n_prompt_processed += len(part.tokens)

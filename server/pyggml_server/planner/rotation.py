@@ -5,6 +5,8 @@ prompt out for ever. The residents who have been in the longest leave, as few as
 for `rotate_s` too: with a long line every pass would rotate otherwise, and a turn would be one token long.
 Never while a park is in flight: a rotation whose copy lands late is looked at again on the pass that sees it land, and
 whoever waits finds the room. The last resident may leave: somebody takes its place.
+A budget that could hold the resident, but not beside what it holds now, gives no turn. One that could not hold it even
+alone is no reason to let others wait for ever: then the resident leaves without its state (rule 8).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from pyggml_server.planner.budget import give_backs_for_park
 from pyggml_server.planner.margins import n_restore_short, n_step_short, promised_prompts
-from pyggml_server.planner.plan import Reason, RefuseRotation
+from pyggml_server.planner.plan import Reason, Recompute, RefuseRotation
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.restores import admit, ready_head
 from pyggml_server.planner.sketch import PlanSketch
@@ -98,8 +100,9 @@ def _make_room(
             sketch.add(RefuseRotation(waiter.slot_id, Reason.BUDGET_TOO_SMALL))
         return False
     for unit in leaving:
-        sketch.extend(park_actions(sketch.view, unit, Reason.ROTATION, for_request) or ())
-        if frees_late(unit):
+        parks = park_actions(sketch.view, unit, Reason.ROTATION, for_request)
+        sketch.extend(parks or [Recompute(slot.slot_id, Reason.ROTATION) for slot in unit])
+        if parks and frees_late(unit):
             return False
     sketch.extend(spare_actions(sketch.view, room.short_of(sketch.view), Reason.ROTATION))
     sketch.extend(prefix_sacrifices(sketch.view, room.short_of(sketch.view), Reason.ROTATION, room.keep_slot))
@@ -122,9 +125,15 @@ def _leaving(view: View, policy: Policy, room: Room) -> list[Unit] | None:
 
 
 def _budget_holds(view: View, leaving: list[Unit]) -> bool:
-    """Whether all their states fit beside those that are parked; a head's buffer is kept through its restore."""
+    """Whether all their states fit beside those that are parked; a head's buffer is kept through its restore. Those
+    that never could are left out of it: they leave without."""
     for unit in leaving:
-        if give_backs_for_park(view, unit) is None:
+        if give_backs_for_park(view, unit) is None and not _is_beyond_budget(view, unit):
             return False
         view = without(view, unit)
     return True
+
+
+def _is_beyond_budget(view: View, unit: Unit) -> bool:
+    """Whether its state would not fit even if nothing else were held."""
+    return view.ram_limit_bytes is not None and sum(slot.state_bytes for slot in unit) > view.ram_limit_bytes

@@ -57,7 +57,7 @@ class SlotView:
     Order:
       request_order       number of the request, growing in order of arrival and never used twice.
       started_at_s        when its request got the slot and began to wait for cells.
-      resident_since_s    when it last got cells (start of its prompt, or its restore).
+      resident_since_s    when it last got cells (start of its prompt, or its restore); of a refill, its end.
       parked_at_s         when its park was issued; `park_order` breaks ties and grows with each park of the engine.
       last_used_s         IDLE: when its cached prompt was last used.
 
