@@ -40,6 +40,6 @@ def own_tree(env: Mapping[str, str], patches: Path) -> Path | None:
         if missing:
             raise BuildError(
                 f"{VARIABLE}={named} has no {missing[0]} in {header}: our patches are not in it",
-                f"apply them there (git -C {tree} am {patches}/*.patch), or unset {VARIABLE}",
+                f"apply them there (git -C {tree} am $(sed 's|^|{patches}/|' {patches}/series)), or unset {VARIABLE}",
             )
     return tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,15 @@ def test_a_checkout_without_our_patches_is_told_what_it_lacks_and_how_to_get_it(
     tree = checkout(tmp_path, "int llama_memory_n_cells_used(void);")
     with pytest.raises(BuildError, match=rf"no llama_memory_seq_n_cells in include/llama\.h(.|\n)*git -C {tree} am"):
         own_tree({"PYGGML_LLAMA_DIR": str(tree)}, PATCHES)
+
+
+def test_the_command_that_it_is_told_applies_the_patches_in_their_order(tmp_path: Path) -> None:
+    patches = of_this_clone().patches
+    with pytest.raises(BuildError) as caught:
+        own_tree({"PYGGML_LLAMA_DIR": str(checkout(tmp_path, ""))}, patches)
+    arguments = caught.value.remedy.partition(" am ")[2].partition("), or unset")[0]
+    said = subprocess.run(["sh", "-c", f"echo {arguments}"], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(path) for path in series_files(patches)]
 
 
 def test_a_patched_checkout_is_used_where_it_lies(tmp_path: Path) -> None:
