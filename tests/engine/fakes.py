@@ -22,6 +22,7 @@ class FakeTask:
     params_json = b"{}"
     n_predict = -1
     embeds = is_whole = False
+    parent = None
     adapters = Adapters()
 
     def __init__(self) -> None:
