@@ -11,7 +11,7 @@ from pyggml_server.engine import loop
 from pyggml_server.engine.idle_clock import IdleClock
 from pyggml_server.engine.loop import Engine
 from pyggml_server.engine.sleep_guard import SleepGuard
-from pyggml_server.messages import Wake
+from pyggml_server.messages import Cancelled, Wake
 from pyggml_server.native.errors import NotLoadedError
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness
@@ -55,6 +55,15 @@ def test_it_falls_asleep_once_it_is_let_and_wakes_with_what_it_counted(
     again = engine.run(prompt="Once upon a time", n_predict=4, temperature=0)
     assert again.text() == text
     assert engine.engine.snapshot().counters.requests_finished_total == 2
+
+
+def test_a_cancel_is_told_before_it_falls_asleep(engine: EngineHarness, is_asleep: threading.Event) -> None:
+    running = engine.start(prompt="Once upon a time", n_predict=200, stream=True, ignore_eos=True)
+    engine.wait_for_tokens(running, 2)
+    engine.engine.open_door()
+    engine.cancel(running)
+    assert is_asleep.wait(TIMEOUT_S)
+    assert isinstance(running.last(), Cancelled)
 
 
 def test_it_can_be_ended_in_its_sleep(engine: EngineHarness, is_asleep: threading.Event) -> None:

@@ -151,7 +151,8 @@ class Engine:
         idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
         while self._take_messages(_patience_s(state, reception, has_decoded, idle), reception):
-            if _is_idle(state, reception) and idle.left_s() == 0.0 and self._guard.try_close():
+            may_sleep = _is_idle(state, reception) and not state.outbox and idle.left_s() == 0.0
+            if may_sleep and self._guard.try_close():
                 self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
                 state.runtime.translator.close()
                 return True
