@@ -26,11 +26,7 @@ class FirstFit:
 
     def take(self, n_bytes: int, end: int) -> int | None:
         """The begin of a new range of `n_bytes`, aligned to 64 bytes; None if no gap before `end` is large enough."""
-        begin = 0
-        for other in self._begins:
-            if begin + n_bytes <= other:
-                break
-            begin = -(-self._ends[other] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        begin = self._first_gap(n_bytes)
         if begin + n_bytes > end:
             return None
         bisect.insort(self._begins, begin)
@@ -38,7 +34,20 @@ class FirstFit:
         self.held_bytes += n_bytes
         return begin
 
+    def end_for(self, n_bytes: int) -> int:
+        """The least `end` for which `take` would find a gap now."""
+        return self._first_gap(n_bytes) + n_bytes
+
     def give_back(self, begin: int) -> None:
         """Frees the range that begins there. Raises KeyError if there is none."""
         self.held_bytes -= self._ends.pop(begin) - begin
         self._begins.remove(begin)
+
+    def _first_gap(self, n_bytes: int) -> int:
+        """Where the first gap of `n_bytes` begins; the last one has no end."""
+        begin = 0
+        for other in self._begins:
+            if begin + n_bytes <= other:
+                break
+            begin = -(-self._ends[other] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return begin

@@ -132,6 +132,12 @@ class PinnedPool:
         memory = self._populator.memory[begin : begin + n_bytes]
         return PinnedRange(memory, self.piece_bytes, lambda: self._given_back.append(begin))
 
+    def end_for(self, n_bytes: int) -> int:
+        """How large `pinned_bytes` must be for `take(n_bytes)` to find a gap, by what is held now: more than
+        `limit_bytes` where the gaps are too small, however many there are."""
+        self._check()
+        return self._held().end_for(n_bytes)
+
     def trim(self, n_bytes: int = 0) -> None:
         """Unlocks what is beyond `n_bytes` and beyond the last range that is held, and gives it back to the system.
 

@@ -36,12 +36,24 @@ def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
         broken.append(f"the pool has {state.pool.n_cells_used()} cells in use, the slots hold {n_held}")
     if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
         broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
+    broken.extend(_of_memory(state))
     tally = state.counters.tally
     n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total
     n_known = n_ended + reception.n_tasks + sum(1 for _ in state.busy())
     if n_known != state.n_requests:
         broken.append(f"{state.n_requests} requests came, {n_known} have ended, run or wait")
     return broken
+
+
+def _of_memory(state: EngineState) -> Iterator[str]:
+    n_pinned, n_taken = state.memory.pinned_bytes, sum(slot.transfer.pinned_bytes for slot in state.slots)
+    if n_pinned > state.ram_limit_bytes:
+        yield f"{n_pinned} bytes are page-locked, the budget is {state.ram_limit_bytes}"
+    pool = state.memory._pool
+    if pool is not None and pool.held_bytes != n_taken:
+        yield f"the page-locked pool has {pool.held_bytes} bytes taken, the slots have {n_taken}"
+    if any(slot.is_idle and slot.transfer.buffer_bytes for slot in state.slots):
+        yield "an idle slot holds memory for parks"
 
 
 def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:

@@ -7,60 +7,69 @@ from typing import Any, cast
 
 import pytest
 from pyggml_server.config import PreemptOptions
+from pyggml_server.engine import endings
 from pyggml_server.engine.async_transfer import AsyncTransfer
-from pyggml_server.engine.kept_buffers import KeptBuffers
+from pyggml_server.engine.park_memory import ParkMemory
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
-from pyggml_server.engine.transfer_choice import PROBE_BYTES
 from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Runtime, Sample, UnsupportedError
 
-N_STATE_BYTES = 4 * PROBE_BYTES
-N_ROOMY_BYTES = N_STATE_BYTES + N_STATE_BYTES // 2
-N_CELL_BYTES = 8192
+from tests.engine.locked_pool import FakeLockedPool, FakeRange
+
+MIB = 1024 * 1024
+N_STATE_BYTES = 4 * MIB
+N_HEAD_BYTES, N_CELL_BYTES = 1000, 8192
 
 
 class Device:
-    """What a device gives: which buffers are page-locked, how many transfers live, and what was asked of them."""
+    """What a device gives: how much it page-locks, how many transfers live, and what was asked of them."""
 
-    def __init__(self, pageable_above_bytes: int | None = None, obstacle: str | None = None) -> None:
-        self.pageable_above_bytes = pageable_above_bytes
+    def __init__(self, locks_bytes: int | None = None, obstacle: str | None = None) -> None:
+        self.locks_bytes = locks_bytes
         self.obstacle = obstacle
         self.n_transfers = 0
         self.staging_bytes = 0
-        self.is_out_of_memory = False
+        self.refuses_saves = False
+        self.pools: list[FakeLockedPool] = []
+
+    def new_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
+        self.pools.append(FakeLockedPool(limit_bytes, piece_bytes, refused_above_bytes=self.locks_bytes))
+        return self.pools[-1]
 
 
 class FakeNative:
-    """The bindings' Transfer over a Device; a copy is in flight until `has_landed`."""
+    """The bindings' Transfer over a Device; a copy is in flight until `wait`."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         device.n_transfers += 1
-        self.buffer_bytes = 0
+        self.part: FakeRange | None = None
         self.n_state_bytes = 0
         self.in_flight = False
         self.closed = False
 
     @property
-    def is_pinned(self) -> bool:
-        limit = self.device.pageable_above_bytes
-        return self.buffer_bytes > 0 and (limit is None or self.buffer_bytes <= limit)
+    def buffer_bytes(self) -> int:
+        return 0 if self.part is None else self.part.n_bytes
 
-    def reserve(self, n_bytes: int) -> None:
-        assert not self.in_flight
-        if self.device.is_out_of_memory:
-            raise MemoryError(f"no memory for a buffer of {n_bytes} bytes")
-        self.buffer_bytes = max(self.buffer_bytes, n_bytes)
+    def use(self, part: Any) -> None:
+        assert (self.in_flight, self.part) == (False, None)
+        self.part = part
 
     def release_buffer(self) -> None:
-        self.cancel()
-        self.buffer_bytes = 0
+        self.wait()
+        self.n_state_bytes = 0
+        if self.part is not None:
+            self.part.give_back()
+        self.part = None
 
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         assert seq_id == 0
         assert n_bytes is not None
-        assert self.is_pinned
+        assert n_bytes <= self.buffer_bytes
+        if self.device.refuses_saves:
+            raise PyggmlError("a shift is pending")
         self.n_state_bytes, self.in_flight = n_bytes, True
         return n_bytes
 
@@ -80,13 +89,9 @@ class FakeNative:
     def wait(self) -> None:
         self.in_flight = False
 
-    def cancel(self) -> None:
-        self.wait()
-        self.n_state_bytes = 0
-
     def close(self) -> None:
         assert not self.closed
-        self.wait()
+        self.release_buffer()
         self.closed = True
         self.device.n_transfers -= 1
 
@@ -99,7 +104,7 @@ class FakeContext:
 
     def state_size(self, seq_id: int) -> int:
         assert seq_id == 0
-        return N_CELL_BYTES if self.n_cells_of_0 == 1 else N_STATE_BYTES
+        return N_HEAD_BYTES + self.n_cells_of_0 * N_CELL_BYTES if self.n_cells_of_0 else N_STATE_BYTES
 
     def seq_remove(self, seq_id: int) -> None:
         assert seq_id == 0
@@ -111,6 +116,9 @@ class FakeContext:
     def save_state(self, seq_id: int, out: Any) -> None:
         assert (seq_id, len(out)) == (0, N_STATE_BYTES)
 
+    def restore_state(self, state: Any, seq_id: int) -> None:
+        assert (seq_id, len(state)) == (0, N_STATE_BYTES)
+
 
 class FakeRuntime:
     """Two slots on a device."""
@@ -118,28 +126,33 @@ class FakeRuntime:
     n_slots, n_ctx, n_ctx_slot = 2, 512, 512
     has_memory, is_unified, is_recurrent, speculates = True, True, False, False
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, n_contexts: int = 1) -> None:
         self.device = device
         self.context = FakeContext()
+        self.drafts = [FakeContext() for _ in range(n_contexts - 1)]
 
     def step(self, batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
-        assert (len(batch.token), rows) == (1, [])
-        self.context.n_cells_of_0 = 1
+        assert (len(batch.token), rows, batch.pos.tolist()) == (1, [], [self.context.n_cells_of_0])
+        self.context.n_cells_of_0 += 1
         return 0, []
 
     def contexts(self) -> list[FakeContext]:
-        return [self.context]
+        return [self.context, *self.drafts]
 
     def new_transfer(self, context: FakeContext) -> FakeNative:
-        assert context is self.context
+        assert context in self.contexts()
         if self.device.obstacle is not None:
             raise UnsupportedError(self.device.obstacle)
         return FakeNative(self.device)
 
+    def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
+        return self.device.new_pool(limit_bytes, piece_bytes)
+
 
 def build(device: Device, **options: Any) -> EngineState:
-    options = {"staging_mib": 0, **options}
-    return build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(ram_mib=64, **options))
+    """A budget of 32 MiB, so pieces of 2."""
+    options = {"staging_mib": 0, "ram_mib": 32, **options}
+    return build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(**options))
 
 
 def banner(caplog: pytest.LogCaptureFixture) -> str:
@@ -156,8 +169,8 @@ def test_the_banner_says_that_copies_are_asynchronous_and_what_is_offered(caplog
     device = Device()
     build(device)
     assert banner(caplog) == (
-        "preemption: on, asynchronous copies, page-locked memory offered, no staging memory, up to 64 MiB, "
-        "policy smallest"
+        "preemption: on, asynchronous copies, page-locked memory offered (4.0 MiB locked), no staging memory, "
+        "up to 32 MiB, policy smallest"
     )
     assert device.n_transfers == 2  # one for each slot; the probe is gone
 
@@ -174,14 +187,11 @@ def test_a_device_that_cannot_copy_asynchronously_is_told_with_its_reason(caplog
     assert "synchronous copies to pageable memory (its events cannot be queried)" in banner(caplog)
 
 
-def test_memory_that_is_pageable_at_the_probe_gives_every_transfer_up_with_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    device = Device(pageable_above_bytes=0)
+def test_memory_that_is_pageable_at_the_probe_gives_every_transfer_up(caplog: pytest.LogCaptureFixture) -> None:
+    device = Device(locks_bytes=0)
     state = build(device)
     assert "synchronous copies to pageable memory (there is no page-locked memory)" in banner(caplog)
-    assert device.n_transfers == 0
-    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert (device.n_transfers, device.pools[0].is_closed, state.memory.pinned_bytes) == (0, True, 0)
     state.slot(0).transfer.save(0)
     assert state.slot(0).transfer.is_done()
 
@@ -189,7 +199,7 @@ def test_memory_that_is_pageable_at_the_probe_gives_every_transfer_up_with_one_w
 def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    device = Device(pageable_above_bytes=PROBE_BYTES)
+    device = Device(locks_bytes=2 * MIB)
     state = build(device)
     transfer = state.slot(0).transfer
     assert transfer.frees_on_landing
@@ -202,26 +212,63 @@ def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously
     assert state.slot(1).transfer.frees_on_landing
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"slot 0: parks synchronously from now on: a buffer of {N_STATE_BYTES} bytes is not page-locked"
+        f"slot 0: parks synchronously from now on: a state of {N_STATE_BYTES} bytes, and {2 * MIB} can be page-locked"
     ]
 
 
-def test_each_slot_has_its_share_of_the_pool_page_locked_at_load_and_nobody_holds_it() -> None:
-    state = build(Device())
-    assert [slot.transfer.pinned_bytes for slot in state.slots] == [256 * N_CELL_BYTES] * 2
-    assert state.ram_held_bytes() == 0
+def test_a_slot_that_finds_no_gap_parks_synchronously_once_and_asynchronously_again_when_there_is_one() -> None:
+    state = build(Device(), ram_mib=10)  # pieces of 512 KiB
+    with state.memory.patience(True):
+        held = [state.memory.take(3 * MIB), state.memory.take(4 * MIB)]
+    held.pop(0).give_back()  # 6 MiB of 10 are free, in two gaps
+    transfer = state.slot(0).transfer
+    transfer.save(0)
+    assert (transfer.is_done(), transfer.frees_on_landing) == (True, False)
+    assert (transfer.state_bytes, transfer.buffer_bytes, transfer.pinned_bytes) == (N_STATE_BYTES, N_STATE_BYTES, 0)
+    transfer.restore(0)
+    assert (transfer.state_bytes, transfer.frees_on_landing) == (0, True)
+    held.pop().give_back()
+    transfer.save(0)
+    assert (transfer.is_done(), transfer.pinned_bytes) == (False, N_STATE_BYTES)
+    transfer.drop()
+
+
+def test_the_states_of_the_whole_pool_are_page_locked_at_load_and_nobody_holds_them() -> None:
+    device = Device()
+    state = build(device)
+    assert state.memory.pinned_bytes == 512 * N_CELL_BYTES
+    assert (state.ram_held_bytes(), device.pools[0].held_bytes) == (0, 0)
     assert state.runtime.context.n_cells_of_0 == 0  # type: ignore[attr-defined]
 
 
 def test_no_more_than_a_quarter_of_the_budget_is_page_locked_at_load() -> None:
-    state = build_state(cast(Runtime, FakeRuntime(Device())), PreemptOptions(ram_mib=8))
-    assert [slot.transfer.pinned_bytes for slot in state.slots] == [PROBE_BYTES] * 2
+    assert build(Device(), ram_mib=8).memory.pinned_bytes == 2 * MIB
 
 
-def test_what_turns_out_pageable_at_load_is_given_back_and_left_to_the_parks() -> None:
-    state = build(Device(pageable_above_bytes=PROBE_BYTES))
-    assert [slot.transfer.pinned_bytes for slot in state.slots] == [0, 0]
+def test_what_the_device_locks_at_load_is_what_there_is(caplog: pytest.LogCaptureFixture) -> None:
+    state = build(Device(locks_bytes=2 * MIB))
+    assert state.memory.pinned_bytes == 2 * MIB
+    assert "page-locked memory offered (2.0 MiB locked)" in banner(caplog)
     assert all(slot.transfer.frees_on_landing for slot in state.slots)
+
+
+def test_the_state_of_a_draft_lies_in_the_same_pool() -> None:
+    device = Device()
+    state = build_state(cast(Runtime, FakeRuntime(device, n_contexts=2)), PreemptOptions(ram_mib=64, staging_mib=0))
+    with state.memory.patience(True):
+        state.slot(0).transfer.save(0)
+    (pool,) = device.pools
+    assert (state.slot(0).transfer.pinned_bytes, pool.held_bytes) == (2 * N_STATE_BYTES, 2 * N_STATE_BYTES)
+    endings.close_transfers(state)
+    assert (device.n_transfers, pool.held_bytes, pool.is_closed) == (0, 0, True)
+
+
+def test_the_end_gives_every_transfer_up_and_then_the_pool() -> None:
+    device = Device()
+    state = build(device)
+    state.slot(0).transfer.save(0)
+    endings.close_transfers(state)
+    assert (device.n_transfers, device.pools[0].is_closed) == (0, True)
 
 
 def test_without_preemption_no_transfer_is_made(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,19 +296,29 @@ def device() -> Device:
 
 
 @pytest.fixture
-def transfer(device: Device) -> AsyncTransfer:
-    return AsyncTransfer(FakeContext(), FakeNative(device), KeptBuffers(64 * PROBE_BYTES))
+def pool(device: Device) -> FakeLockedPool:
+    """Locked for two states."""
+    made = device.new_pool(16 * MIB, MIB)
+    made.fill(2 * N_STATE_BYTES)
+    return made
 
 
-def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_buffer_is_kept(transfer: AsyncTransfer) -> None:
+@pytest.fixture
+def transfer(device: Device, pool: FakeLockedPool) -> AsyncTransfer:
+    return AsyncTransfer(FakeContext(), FakeNative(device), ParkMemory(cast(Any, pool)))
+
+
+def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_memory_is_nobodys(
+    transfer: AsyncTransfer, pool: FakeLockedPool
+) -> None:
     transfer.save(0)
     assert not transfer.is_done()
     transfer.wait()
+    assert transfer.buffer_bytes == transfer.pinned_bytes == pool.held_bytes == N_STATE_BYTES
     transfer.restore(0)
-    assert (transfer.is_done(), transfer.state_bytes) == (False, N_STATE_BYTES)
+    assert (transfer.is_done(), transfer.state_bytes, pool.held_bytes) == (False, N_STATE_BYTES, N_STATE_BYTES)
     transfer.wait()
-    assert (transfer.is_done(), transfer.state_bytes) == (True, 0)
-    assert transfer.buffer_bytes == transfer.pinned_bytes == N_ROOMY_BYTES
+    assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes, pool.held_bytes) == (True, 0, 0, 0)
 
 
 def test_a_restore_that_is_refused_keeps_the_state(transfer: AsyncTransfer) -> None:
@@ -272,48 +329,27 @@ def test_a_restore_that_is_refused_keeps_the_state(transfer: AsyncTransfer) -> N
     assert (transfer.is_done(), transfer.state_bytes) == (True, N_STATE_BYTES)
 
 
-def test_a_park_without_memory_for_its_buffer_is_refused(transfer: AsyncTransfer, device: Device) -> None:
-    device.is_out_of_memory = True
-    with pytest.raises(TransferRefusedError, match=f"no memory for a buffer of {N_STATE_BYTES} bytes"):
+def test_a_park_that_is_refused_holds_nothing(transfer: AsyncTransfer, device: Device, pool: FakeLockedPool) -> None:
+    device.refuses_saves = True
+    with pytest.raises(TransferRefusedError, match="sequence 0 could not be saved: a shift is pending"):
         transfer.save(0)
-    assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
+    assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes, pool.held_bytes) == (True, 0, 0, 0)
 
 
-def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(transfer: AsyncTransfer) -> None:
-    transfer.save(0)
-    transfer.drop()
-    assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
-    assert transfer.pinned_bytes == N_ROOMY_BYTES
-    transfer.save(0)
-    assert transfer.buffer_bytes == transfer.pinned_bytes == N_ROOMY_BYTES
-
-
-def test_where_more_than_the_state_needs_would_be_pageable_the_buffer_is_as_large_as_the_state(
-    device: Device, transfer: AsyncTransfer
+def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(
+    transfer: AsyncTransfer, pool: FakeLockedPool
 ) -> None:
-    device.pageable_above_bytes = N_STATE_BYTES
+    for _ in range(3):
+        transfer.save(0)
+        transfer.drop()
+        assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
+    assert (pool.held_bytes, pool.pinned_bytes, pool.n_filled) == (0, 2 * N_STATE_BYTES, 1)
+
+
+def test_a_transfer_that_is_closed_gives_its_memory_back(
+    transfer: AsyncTransfer, device: Device, pool: FakeLockedPool
+) -> None:
     transfer.save(0)
-    assert transfer.buffer_bytes == transfer.pinned_bytes == N_STATE_BYTES
-
-
-def test_a_transfer_that_is_closed_is_not_counted_any_more(device: Device) -> None:
-    kept = KeptBuffers(N_STATE_BYTES)
-    first, second = (AsyncTransfer(FakeContext(), FakeNative(device), kept) for _ in range(2))
-    first.save(0)
-    first.close()
-    first.close()
-    second.save(0)
-    assert device.n_transfers == 1
-
-
-def test_head_room_leaves_what_a_slot_that_fell_back_to_synchronous_copies_holds() -> None:
-    device = Device(pageable_above_bytes=PROBE_BYTES)
-    state = build_state(cast(Runtime, FakeRuntime(device)), PreemptOptions(ram_mib=9, staging_mib=0))
-    first, second = (slot.transfer for slot in state.slots)
-    first.save(0)
-    assert (first.buffer_bytes, first.pinned_bytes) == (N_STATE_BYTES, 0)
-    device.pageable_above_bytes = None
-    for _ in range(2):
-        second.save(0)
-        assert first.buffer_bytes + second.buffer_bytes <= state.ram_limit_bytes
-        second.drop()
+    transfer.close()
+    transfer.close()
+    assert (device.n_transfers, pool.held_bytes) == (0, 0)

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from typing import Any
 
 ALL = ctypes.c_size_t(-1).value
 DEFAULTS = {
@@ -16,6 +17,8 @@ DEFAULTS = {
     "event_query": 1,
     "host_buffer": 1,
     "latency_ns": 0,
+    "pin": 1,
+    "pin_fails_above_bytes": 2**64 - 1,
     "pageable_above_bytes": 2**64 - 1,
 }
 
@@ -60,8 +63,12 @@ class SimdevLibrary:
     def clear_trace(self) -> None:
         self._c.simdev_trace_clear()
 
-    def trace_kinds(self) -> Counter[str]:
-        """How many operations of each kind were issued since the last clear."""
+    def trace(self) -> list[dict[str, Any]]:
+        """The operations that were issued since the last clear, as `simdev.h` has them."""
         with tempfile.NamedTemporaryFile() as file:
             assert self._c.simdev_trace_dump(file.name.encode())
-            return Counter(json.loads(line)["kind"] for line in file)
+            return [json.loads(line) for line in file]
+
+    def trace_kinds(self) -> Counter[str]:
+        """How many of each kind."""
+        return Counter(entry["kind"] for entry in self.trace())

@@ -53,7 +53,10 @@ def test_ranges_are_aligned_and_never_overlap(seed: int) -> None:
             del held[begin]
             continue
         n_bytes = chance.randrange(1, 2000)
+        end_for = ranges.end_for(n_bytes)
+        assert ranges.take(n_bytes, end_for - 1) is None
         taken = ranges.take(n_bytes, end)
+        assert (taken is not None) == (end_for <= end)
         if taken is not None:
             assert taken % ALIGNMENT_BYTES == 0
             assert taken + n_bytes <= end

@@ -1,4 +1,4 @@
-"""What goes wrong in a soak on purpose: parks that are refused, buffers that turn out to be pageable."""
+"""What goes wrong in a soak on purpose: parks that are refused, memory that cannot be page-locked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyggml_server.engine.transfer import TransferRefusedError
 
 REFUSED_SHARE = 0.1
 #: States of the soak's model are a few MiB: some above, some below these.
-PAGEABLE_ABOVE_BYTES = (0, 2 * 1024 * 1024, 2**64 - 1)
+LOCKED_BYTES = (0, 2 * 1024 * 1024, 2**64 - 1, 2**64 - 1)
 
 
 class Refusals:
@@ -40,15 +40,11 @@ def _refuse(_transfer: object, seq_id: int) -> None:
 
 
 def choose_pageable(rng: random.Random) -> str:
-    """On simdev: from which size on buffers are pageable. Returns what was chosen, in words."""
+    """On simdev: how much can be page-locked. Returns what was chosen, in words."""
     if "GGML_BACKEND_PATH" not in os.environ:
         return "on the CPU"
-    above_bytes = rng.choice(PAGEABLE_ABOVE_BYTES)
+    most_bytes = rng.choice(LOCKED_BYTES)
     library = ctypes.CDLL(os.environ["GGML_BACKEND_PATH"])
     library.simdev_set.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
-    assert library.simdev_set(b"pageable_above_bytes", above_bytes)
-    return (
-        "on simdev, never pageable"
-        if above_bytes == PAGEABLE_ABOVE_BYTES[-1]
-        else (f"on simdev, pageable above {above_bytes} bytes")
-    )
+    assert library.simdev_set(b"pin_fails_above_bytes", most_bytes)
+    return "on simdev, never pageable" if most_bytes == LOCKED_BYTES[-1] else f"on simdev, {most_bytes} bytes locked"

@@ -10,6 +10,7 @@ from functools import singledispatchmethod
 
 from pyggml_server.engine import endings, landings, recompute, shared_prompt
 from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine.park_memory import NotLockedYetError
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -151,11 +152,15 @@ class Applier:
         for slot in unit:
             slot.state.move(SlotPhase.PREEMPTING)
         try:
-            shared_prompt.save(state.pool, unit)
+            with state.memory.patience(reason is orders.Reason.STEP_SHORT):
+                shared_prompt.save(state.pool, unit)
         except TransferRefusedError as error:
             for slot in unit:
                 slot.state.come_back()
-            self._refuse(unit[0], "park refused", error)
+            if isinstance(error, NotLockedYetError):
+                log.debug("slot %d: not parked in this pass: %s", unit[0].id, error)
+            else:
+                self._refuse(unit[0], "park refused", error)
             return False
         for slot in unit:
             slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)

@@ -98,9 +98,11 @@ def cancel_unplaced(state: EngineState, task_id: int) -> None:
 
 
 def close_transfers(state: EngineState) -> None:
-    """Wait for every copy and give up every transfer: before the context is freed. Nothing of it is inherited."""
+    """Wait for every copy and give up every transfer and their memory: before the context is freed. Nothing of it is
+    inherited."""
     for slot in state.slots:
         slot.transfer.close()
+    state.memory.close()
 
 
 def _release(state: EngineState, slot: Slot) -> None:

@@ -1,7 +1,8 @@
-"""A slot whose park buffer turns out pageable: it gives its asynchronous transfer up and parks synchronously from then
-on. Engine thread.
+"""A slot without page-locked memory for its state: it parks synchronously, into pageable memory. Engine thread.
 
-The last transfer to go takes the fences with it that the context records after each decode.
+For good where no more memory can be page-locked and what is locked is too little: the slot gives its asynchronous
+transfer up, and the last one to go takes the fences with it that the context records after each decode. For one park
+where the pool is as large as it may be and has no gap of that size at the moment.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pyggml_server.engine.async_transfer import PageableBufferError
+from pyggml_server.engine.park_memory import NoGapError, PageableBufferError
 from pyggml_server.engine.transfer import Transfer
 
 log = logging.getLogger(__name__)
 
 
 class FallbackTransfer:
-    """The `first` transfer, until a save of it finds pageable memory; then the one that `make_next` makes, for good."""
+    """The `first` transfer; where it has no memory for a park, a synchronous one that `make_next` makes."""
 
     def __init__(self, slot_id: int, first: Transfer, make_next: Callable[[], Transfer]) -> None:
         self._slot_id = slot_id
-        self._transfer = first
+        self._first = self._transfer = first
         self._make_next = make_next
+        self._next: Transfer | None = None
 
     @property
     def frees_on_landing(self) -> bool:
@@ -43,14 +45,19 @@ class FallbackTransfer:
         """Issue the copy out; blocks for it after a fallback."""
         try:
             self._transfer.save(seq_id)
+            return
         except PageableBufferError as error:
             log.warning("slot %d: parks synchronously from now on: %s", self._slot_id, error)
-            self._transfer.close()
-            self._transfer = self._make_next()
-            self._transfer.save(seq_id)
+            self._first.close()
+            self._first = self._transfer = self._synchronous()
+        except NoGapError as error:
+            log.info("slot %d: parks synchronously this once: %s", self._slot_id, error)
+            self._transfer = self._synchronous()
+        self._transfer.save(seq_id)
 
     def restore(self, seq_id: int) -> None:
         self._transfer.restore(seq_id)
+        self._come_back()
 
     def is_done(self) -> bool:
         return self._transfer.is_done()
@@ -60,6 +67,18 @@ class FallbackTransfer:
 
     def drop(self) -> None:
         self._transfer.drop()
+        self._come_back()
 
     def close(self) -> None:
         self._transfer.close()
+        self._first.close()
+
+    def _synchronous(self) -> Transfer:
+        if self._next is None:
+            self._next = self._make_next()
+        return self._next
+
+    def _come_back(self) -> None:
+        """What parked this once has no more state: the next park is asynchronous again."""
+        if self._transfer is not self._first:
+            self._transfer = self._first

@@ -1,4 +1,4 @@
-"""One pass of the engine: land copies, place tasks, plan, decode. Engine thread."""
+"""One pass of the engine: land copies, place tasks, page-lock a piece of memory, plan, decode. Engine thread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pyggml_server.engine.batching import build_batch
 from pyggml_server.engine.observe import observe
 from pyggml_server.engine.reception import Reception
 from pyggml_server.engine.shifts import shift_full_slots
+from pyggml_server.engine.size_estimate import keep_memory_ahead
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.step import run_batch
 from pyggml_server.planner.decide import decide
@@ -20,7 +21,9 @@ def run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool
     landings.poll(state)
     reception.place()
     if not state.is_busy():
+        state.memory.rest()
         return False
+    keep_memory_ahead(state)
     shift_full_slots(state)
     plan = _plan_pass(state, applier)
     landings.wait_before_shift(state)

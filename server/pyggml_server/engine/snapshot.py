@@ -17,7 +17,7 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         requests_processing=sum(1 for _ in state.busy()),
         requests_deferred=n_deferred,
         preempt_ram_bytes=held_bytes,
-        pinned_pool_bytes=sum(slot.transfer.pinned_bytes for slot in state.slots),
+        pinned_pool_bytes=state.memory.pinned_bytes,
         preempt_ram_limit_bytes=state.ram_limit_bytes if state.policy.is_enabled else 0,
         kv_cells=state.pool.n_cells,
         kv_cells_used=state.pool.n_cells_used(),

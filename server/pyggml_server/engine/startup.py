@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
@@ -12,8 +11,7 @@ from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import Transfer
-from pyggml_server.engine.transfer_choice import choose_transfers, synchronous_transfers
+from pyggml_server.engine.transfer_choice import TransferChoice, choose_transfers, synchronous_transfers
 from pyggml_server.planner.policy import Policy, VictimPolicy
 
 if TYPE_CHECKING:
@@ -35,21 +33,23 @@ def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | 
         rotate_s=options.rotate_s,
         n_preempt_every=options.every_n_tokens,
     )
-    transfers = _transfers(runtime, options, limit_bytes, why_off)
-    slots = [Slot(i, runtime.n_ctx_slot, transfers(i), speculates=runtime.speculates) for i in range(runtime.n_slots)]
-    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, counters or Counters())
+    choice = _choose_transfers(runtime, options, limit_bytes, why_off)
+    n = runtime.n_slots
+    slots = [Slot(i, runtime.n_ctx_slot, choice.make(i), speculates=runtime.speculates) for i in range(n)]
+    counters = counters or Counters()
+    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes, counters)
 
 
-def _transfers(
+def _choose_transfers(
     runtime: Runtime, options: PreemptOptions, limit_bytes: int, why_off: str | None
-) -> Callable[[int], Transfer]:
+) -> TransferChoice:
     """Makes each slot's transfer. Without preemption no asynchronous one: no fences after a decode for nobody."""
     if why_off is not None:
         log.info("preemption: off, %s", why_off)
-        return synchronous_transfers(runtime)
+        return TransferChoice(synchronous_transfers(runtime), why_off)
     choice = choose_transfers(runtime, options.use_async, limit_bytes, options.staging_mib)
     log.info("preemption: on, %s, up to %d MiB, policy %s", choice.banner, limit_bytes // MIB, options.policy)
-    return choice.make
+    return choice
 
 
 def why_preemption_is_off(runtime: Runtime, ram_limit_bytes: int) -> str | None:

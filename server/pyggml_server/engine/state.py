@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.counters import Counters
+from pyggml_server.engine.park_memory import ParkMemory
 from pyggml_server.engine.recorder import Recorder
+from pyggml_server.engine.size_estimate import SizeEstimate
 from pyggml_server.engine.slot import Slot
 from pyggml_server.messages import Outbound
 from pyggml_server.planner.policy import Policy
@@ -23,6 +25,7 @@ class EngineState:
     """The engine's world. Engine thread only.
 
     ram_limit_bytes  `--preempt-ram` in bytes.
+    memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
     outbox           messages of this pass, delivered at its end.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     """
@@ -32,6 +35,8 @@ class EngineState:
     slots: list[Slot]
     policy: Policy
     ram_limit_bytes: int
+    memory: ParkMemory = field(default_factory=ParkMemory)
+    sizes: SizeEstimate = field(default_factory=SizeEstimate)
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)

@@ -34,7 +34,7 @@ class Transfer(Protocol):
 
     @property
     def pinned_bytes(self) -> int:
-        """Page-locked memory: of `buffer_bytes`, and what is kept for a next park that nobody holds."""
+        """The page-locked part of `buffer_bytes`."""
 
     @property
     def state_bytes(self) -> int:

@@ -11,14 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 import pyggml
-from pyggml import Context
+from pyggml import Context, PinnedPool, PinnedRange
 from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.errors import LoadError
 from pyggml_server.native.task import Task
 from pyggml_server.native.translator import Translator
 
-__all__ = ["BatchArrays", "Context", "PyggmlError", "Row", "Runtime", "Sample", "StopType", "UnsupportedError"]
+__all__ = [
+    "BatchArrays",
+    "Context",
+    "PinnedPool",
+    "PinnedRange",
+    "PyggmlError",
+    "Row",
+    "Runtime",
+    "Sample",
+    "StopType",
+    "UnsupportedError",
+]
 
 
 class StopType(IntEnum):
@@ -189,6 +200,13 @@ class Runtime:
     def new_transfer(self, context: Context) -> pyggml.Transfer:
         """A transfer of a context's sequences, to be closed before the runtime. Raises UnsupportedError."""
         return pyggml.Transfer(context, is_staged=self._is_staged)
+
+    def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> PinnedPool:
+        """Page-locked memory for transfers of every context, empty at first; to be closed before the runtime.
+
+        Raises OutOfMemoryError without that much address space.
+        """
+        return PinnedPool(self.context, limit_bytes, piece_bytes)
 
     def close(self) -> None:
         """Free context and model, unless a request in the web side still formats with them. Idempotent."""

@@ -14,7 +14,7 @@ from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest
 from tests.native.simdev_library import SimdevLibrary
 
 FORCED: dict[str, Any] = {"every_n_tokens": 7, "rotate_s": 0.0}
-PROBE_BYTES = 1024 * 1024
+MIB = 1024 * 1024
 
 
 @pytest.fixture(autouse=True)
@@ -57,28 +57,31 @@ def test_partial_offload_parks_synchronously(model: Path, caplog: pytest.LogCapt
     assert "synchronous copies to pageable memory (this context cannot copy asynchronously: a part of" in banner
 
 
+@pytest.mark.parametrize("knob", ["pin", "pin_fails_above_bytes"])
 def test_pageable_at_the_probe_parks_synchronously_with_one_warning(
-    model: Path, simdev: SimdevLibrary, caplog: pytest.LogCaptureFixture
+    knob: str, model: Path, simdev: SimdevLibrary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    simdev.set("pageable_above_bytes", 0)
+    simdev.set(knob, 0)
     with engine(model, **FORCED) as harness:
         assert run_two_chats(harness) >= 8
     (banner,) = said(caplog, "preemption:")
     assert "synchronous copies to pageable memory (there is no page-locked memory)" in banner
-    assert len(said(caplog, "asynchronous copies are off")) == 1
+    assert len(said(caplog, "the pool of page-locked memory stays at 0 of")) == 1
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
 def test_pageable_only_at_size_makes_each_such_slot_park_synchronously_with_one_warning(
     model: Path, simdev: SimdevLibrary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    simdev.set("pageable_above_bytes", PROBE_BYTES)
-    with engine(model, n_ctx=1024, **FORCED) as harness:
+    simdev.set("pin_fails_above_bytes", MIB)
+    with engine(model, n_ctx=1024, ram_mib=16, **FORCED) as harness:  # pieces of 1 MiB
+        assert harness.engine.snapshot().counters.pinned_pool_bytes == MIB
         chats = [harness.start(**chat(i, 30, n_prompt=n_prompt)) for i, n_prompt in enumerate((8, 600))]
         harness.wait(*chats)
         assert all(isinstance(running.last(), Finished) for running in chats)
         assert is_at_rest(harness)
     (banner,) = said(caplog, "preemption:")
-    assert "asynchronous copies, page-locked memory offered" in banner
+    assert "asynchronous copies, page-locked memory offered (1.0 MiB locked)" in banner
     assert len([text for text in said(caplog, "slot ") if "parks synchronously from now on" in text]) == 1
 
 

@@ -79,6 +79,7 @@ void transfer(Backend & backend, simdev_kind kind, const ggml_tensor * tensor, c
     made.stride_host_bytes = rows.stride_data;
     made.modelled_ns = modelled_ns(made.bytes);
     made.host_pinned = is_pinned;
+    made.host_address = reinterpret_cast<uintptr_t>(host);
     const uint64_t position = issue(backend, made, std::move(run), std::move(touches));
     if (!is_pinned && knob(Knob::pageable_blocks) == 1) {
         backend.stream->wait(position);

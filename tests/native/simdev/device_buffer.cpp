@@ -33,6 +33,7 @@ simdev_trace_entry entry(ggml_backend_buffer_t buffer, simdev_kind kind, size_t 
     made.bytes = n_bytes;
     made.n_rows = 1;
     made.modelled_ns = modelled_ns(n_bytes);
+    made.host_address = reinterpret_cast<uintptr_t>(host);
     const MemoryRef memory = host != nullptr ? find_memory(host) : nullptr;
     made.host_pinned = memory != nullptr && memory->place == Place::pinned;
     return made;

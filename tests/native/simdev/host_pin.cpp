@@ -27,11 +27,12 @@ bool fits(size_t n_bytes) {
     return n_bytes <= limit && pinned().n_bytes <= limit - n_bytes;
 }
 
-void trace_now(simdev_kind kind, size_t n_bytes, bool is_pinned) {
+void trace_now(simdev_kind kind, const void * base, size_t n_bytes, bool is_pinned) {
     simdev_trace_entry made{};
     made.kind = kind;
     made.bytes = n_bytes;
     made.host_pinned = is_pinned;
+    made.host_address = reinterpret_cast<uintptr_t>(base);
     charge_call();
     mark_done(*add_trace(made));
 }
@@ -45,7 +46,7 @@ bool pin_host_memory(void * base, size_t n_bytes) {
     if (done) {
         pinned().n_bytes += n_bytes;
     }
-    trace_now(SIMDEV_KIND_PIN, n_bytes, done);
+    trace_now(SIMDEV_KIND_PIN, base, n_bytes, done);
     return done;
 }
 
@@ -54,7 +55,7 @@ void unpin_host_memory(void * base, size_t n_bytes) {
     const bool                        was_pinned = disown_pinned(static_cast<const char *>(base), n_bytes);
     GGML_ASSERT(was_pinned && "no range was pinned with this address and size");
     pinned().n_bytes -= n_bytes;
-    trace_now(SIMDEV_KIND_UNPIN, n_bytes, false);
+    trace_now(SIMDEV_KIND_UNPIN, base, n_bytes, false);
 }
 
 } // namespace simdev

@@ -42,6 +42,7 @@ struct simdev_trace_entry {
     uint64_t n_nodes;             // of a graph, else 0
     uint64_t modelled_ns;         // call cost + latency + bytes / bandwidth, by the knobs at issue
     uint64_t host_pinned;         // 1: the host side is page-locked memory of this device
+    uint64_t host_address;        // of the host side, of a pin the base of the range; else 0
     uint64_t fault;               // 1: executed after memory that it touches was freed
     char     name[64];            // of the tensor, for a graph of its last node
 };

@@ -66,6 +66,7 @@ void print(FILE * file, const simdev_trace_entry & e) {
         { "n_nodes", e.n_nodes },
         { "modelled_ns", e.modelled_ns },
         { "host_pinned", e.host_pinned },
+        { "host_address", e.host_address },
         { "fault", e.fault },
     };
     fprintf(file, "{\"kind\": \"%s\", \"name\": %s", kind_name(e.kind), quoted(e.name).c_str());
