@@ -58,9 +58,7 @@ class TransferBuffer(ABC):
         """
         self._check_ended("read")
         self._check_state()
-        base = _StateView(self._handle, self._n_state_bytes)
-        self._views.add(base)
-        view = np.asarray(base)
+        view = self._new_view()
         view.flags.writeable = False
         return view
 
@@ -76,6 +74,22 @@ class TransferBuffer(ABC):
         self.reserve(len(source))
         self._n_state_bytes, self._is_own_state = len(source), False
         self._writable_state()[:] = source
+
+    def blank(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """The buffer as a writable uint8[n_bytes] view, for a state that comes from elsewhere and shall be restored.
+
+        Any thread may fill it, before the `restore`; then drop it: `save`, `load` and `blank` refuse while it is alive,
+        as they do for a view of a saved state. Raises as `load` does.
+        """
+        if self._is_prefetched:
+            self.release_buffer()
+        self._idle_context()
+        if n_bytes < 1:
+            raise InvalidArgumentError(f"there is no state of {n_bytes} bytes")
+        self._check_no_views("filled")
+        self.reserve(n_bytes)
+        self._n_state_bytes, self._is_own_state = n_bytes, False
+        return self._new_view()
 
     def reserve(self, n_bytes: int) -> None:
         """Makes the buffer at least so large; what it held is lost if it grows. May block to page-lock it.
@@ -135,6 +149,11 @@ class TransferBuffer(ABC):
         self._buffer_bytes = int(lib.llama_state_seq_copy_buf_size(pointer))
         self._is_pinned = bool(lib.llama_state_seq_copy_buf_is_pinned(pointer))
         self._n_state_bytes, self._is_prefetched = 0, False
+
+    def _new_view(self) -> npt.NDArray[np.uint8]:
+        base = _StateView(self._handle, self._n_state_bytes)
+        self._views.add(base)
+        return np.asarray(base)
 
     def _idle_context(self) -> Context:
         """The context, for a call that needs it and no copy in flight. Raises ClosedError, TransferInFlightError."""

@@ -28,7 +28,9 @@ class TransfersInFlight:
         self._by_sequence: dict[int, list[weakref.ref[Copy]]] = {}
 
     def add(self, seq_id: int, copy: Copy) -> None:
-        """A copy of this sequence was issued."""
+        """A copy of this sequence was issued. Whatever the same transfer copied before has ended."""
+        for former in [*self._by_sequence]:
+            self._by_sequence[former] = [ref for ref in self._by_sequence[former] if ref() is not copy]
         self._by_sequence.setdefault(seq_id, []).append(weakref.ref(copy))
 
     def check_none(self, seq_id: int | None, what: str) -> None:

@@ -45,3 +45,25 @@ typedef struct pyggml_prompt_cache_size {
 } pyggml_prompt_cache_size;
 
 void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out);
+
+typedef struct pyggml_kept_prompt pyggml_kept_prompt;
+
+int  pyggml_kept_prompt_begin(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                         const pyggml_checkpoints * list, size_t n_bytes, pyggml_kept_prompt ** out,
+                                         pyggml_error * err);
+void pyggml_kept_prompt_free(pyggml_kept_prompt * kept);
+
+int          pyggml_kept_prompt_put(pyggml_kept_prompt * kept, int32_t i_context, const void * data,
+                                               size_t size, pyggml_error * err);
+const void * pyggml_kept_prompt_data(const pyggml_kept_prompt * kept, int32_t i_context);
+size_t       pyggml_kept_prompt_size(const pyggml_kept_prompt * kept, int32_t i_context);
+
+int pyggml_kept_prompt_get_tokens(const pyggml_kept_prompt * kept, pyggml_bytes * out, pyggml_error * err);
+int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kept, pyggml_checkpoints * list,
+                                                  pyggml_error * err);
+
+int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * kept, pyggml_error * err);
+
+int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                        const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
+                                        pyggml_error * err);

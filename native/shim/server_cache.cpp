@@ -1,18 +1,7 @@
 // The prompt cache and the checkpoints: see server_cache.h. llama.cpp's own cache decides what is kept and found.
-#include "server_cache.h"
-
-#include "server_types.hpp"
+#include "server_cache.hpp"
 
 #include <iterator>
-#include <list>
-
-struct pyggml_checkpoints {
-    std::list<common_prompt_checkpoint> items;
-};
-
-struct pyggml_prompt_cache {
-    server_prompt_cache cache;
-};
 
 // -- checkpoints -----------------------------------------------------------------------------------------------------
 

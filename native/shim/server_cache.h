@@ -64,6 +64,34 @@ typedef struct pyggml_prompt_cache_size {
 
 PYGGML_API void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out);
 
+// -- prompts on their way in or out: copied beside the decoding, by another thread -----------------------------------
+
+typedef struct pyggml_kept_prompt pyggml_kept_prompt; // tokens, checkpoints and state of a prompt that is in no cache
+
+// A prompt that the cache should have, as yet without its state of n_bytes. *out is NULL where the cache has it already
+// or where it is too large; else the cache has made room for it, as it does in a save.
+PYGGML_API int  pyggml_kept_prompt_begin(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                         const pyggml_checkpoints * list, size_t n_bytes, pyggml_kept_prompt ** out,
+                                         pyggml_error * err);
+PYGGML_API void pyggml_kept_prompt_free(pyggml_kept_prompt * kept); // on any thread
+
+// Its state in the target's context (0) or the draft's (1); on any thread, one at a time.
+PYGGML_API int          pyggml_kept_prompt_put(pyggml_kept_prompt * kept, int32_t i_context, const void * data,
+                                               size_t size, pyggml_error * err);
+PYGGML_API const void * pyggml_kept_prompt_data(const pyggml_kept_prompt * kept, int32_t i_context);
+PYGGML_API size_t       pyggml_kept_prompt_size(const pyggml_kept_prompt * kept, int32_t i_context);
+
+PYGGML_API int pyggml_kept_prompt_get_tokens(const pyggml_kept_prompt * kept, pyggml_bytes * out, pyggml_error * err);
+PYGGML_API int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kept, pyggml_checkpoints * list,
+                                                  pyggml_error * err);
+
+// Into the cache, as its newest; not where that has it by now. `kept` is good for nothing but its end afterwards.
+PYGGML_API int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * kept, pyggml_error * err);
+// Out of the cache: the prompt that pyggml_prompt_cache_load would take. *out is NULL where there is none.
+PYGGML_API int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                        const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
+                                        pyggml_error * err);
+
 #ifdef __cplusplus
 }
 #endif

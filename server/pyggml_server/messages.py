@@ -214,6 +214,7 @@ class Counters:
     restore_seconds_total: float = 0.0
     preempt_ram_bytes: int = 0
     pinned_pool_bytes: int = 0
+    side_copies_bytes: int = 0
     preempt_ram_limit_bytes: int = 0
     kv_cells: int = 0
     kv_cells_used: int = 0

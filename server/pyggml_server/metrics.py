@@ -142,6 +142,11 @@ def preempt_gauges(c: Counters) -> tuple[Value, ...]:
     return (
         Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
         Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
+        Value(
+            "side_copies_bytes",
+            "Pinned host memory that cached prompts and slot files pass through",
+            c.side_copies_bytes,
+        ),
         Value("preempt_ram_limit_bytes", "Host memory that parked sequences may hold", c.preempt_ram_limit_bytes),
         Value("kv_cells", "Cells of the KV pool", c.kv_cells),
         Value("kv_cells_used", "Cells of the KV pool that are in use now", c.kv_cells_used),

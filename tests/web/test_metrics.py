@@ -40,7 +40,8 @@ OUR_COUNTERS = [
     "requests_failed_total",
     "requests_cancelled_total",
 ]
-OUR_GAUGES = ["preempt_ram_bytes", "pinned_pool_bytes", "preempt_ram_limit_bytes", "kv_cells", "kv_cells_used"]
+OUR_GAUGES = ["preempt_ram_bytes", "pinned_pool_bytes", "side_copies_bytes", "preempt_ram_limit_bytes"]
+OUR_GAUGES += ["kv_cells", "kv_cells_used"]
 
 
 def read(text: str) -> dict[str, tuple[str, float]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyggml_server.engine import endings
 from pyggml_server.engine.misfits import why_it_cannot_run
 from pyggml_server.engine.prompt_cache import KeptPrompts
+from pyggml_server.engine.prompt_copies import KeptPromptsBeside
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -26,7 +27,7 @@ class Intake:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._kept = KeptPrompts(state.runtime, state.pool)
+        self._kept = _kept_prompts(state)
         self._line: deque[Job] = deque()
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class Intake:
         if self._joins_its_parent(job):
             return
         refusal = why_it_cannot_run(job, state.runtime)
-        if refusal is None or any(slot.is_idle for slot in state.slots):
+        if refusal is None or any(slot.is_free_for(job) for slot in state.slots):
             self._line.append(job)
             return
         endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
@@ -71,6 +72,9 @@ class Intake:
 
     def _end_as_cancelled(self, *jobs: Job) -> None:
         for job in jobs:
+            for slot in self._state.slots:
+                if slot.reserved_for is job:
+                    slot.reserved_for = None
             job.task.close()
             endings.cancel_unplaced(self._state, job.task_id)
 
@@ -83,24 +87,35 @@ class Intake:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
         for job in list(self._line):
             chosen = self._choose(job) if self._has_room_for_all(job) else None
-            if chosen is not None:
+            if chosen is not None and not self._exchanges_first(*chosen, job):
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places
                 self._try_to_launch(*chosen, job)
+
+    def _exchanges_first(self, slot: Slot, loses_much: bool, job: Job) -> bool:
+        """Whether the slot, which is the job's from now on, changes prompts beside the decoding, for which it waits."""
+        slot.drop_side_job()
+        if loses_much and not job.task.embeds and self._kept.exchange_beside(slot, job):
+            slot.reserved_for = job
+            return True
+        return False
 
     def _has_room_for_all(self, job: Job) -> bool:
         """Whether the job's children have all arrived, and each finds an idle slot too."""
         n_missing = job.task.n_children - job.n_children_gone - len(job.children) if job.prompt else 0
-        n_idle = sum(slot.is_idle for slot in self._state.slots)
+        n_idle = sum(slot.is_free_for(job) for slot in self._state.slots)
         return n_missing == 0 and n_idle > len(job.children)
 
     def _choose(self, job: Job) -> tuple[Slot, bool] | None:
         """An idle slot for the job, and whether the slot would lose so much that the prompt cache should have it."""
         slots = self._state.slots
+        reserved = next((slot for slot in slots if slot.reserved_for is job), None)
+        if reserved is not None:
+            return (reserved, False) if reserved.is_free_for(job) else None
         if job.task.id_slot != -1:
             wanted = slots[job.task.id_slot % len(slots)]
             share = self._share_above_threshold(wanted, job)
-            return (wanted, self._loses_much(wanted, job, share)) if wanted.is_idle else None
-        idle = [slot for slot in slots if slot.is_idle]
+            return (wanted, self._loses_much(wanted, job, share)) if wanted.is_free_for(job) else None
+        idle = [slot for slot in slots if slot.is_free_for(job)]
         if not idle:
             return None
         share, similar = max(
@@ -127,6 +142,7 @@ class Intake:
     def _try_to_launch(self, slot: Slot, loses_much: bool, job: Job) -> None:
         """A job that cannot be launched fails, and nobody else with it."""
         slot.job = job
+        slot.reserved_for = None
         slot.started_at_s = self._state.clock()
         slot.state.move(SlotPhase.STARTED)
         self._seat_children(slot, job)
@@ -144,8 +160,9 @@ class Intake:
 
     def _seat_children(self, slot: Slot, job: Job) -> None:
         """The children take the first idle slots, as in llama-server, and wait there for their parent's prompt."""
-        idle = [other for other in self._state.slots if other.is_idle]
+        idle = [other for other in self._state.slots if other.is_free_for(None)]
         for child, its_slot in zip(job.children, idle, strict=False):
+            its_slot.drop_side_job()
             its_slot.job = child
             its_slot.started_at_s = slot.started_at_s
             its_slot.state.move(SlotPhase.WAIT_OTHER)
@@ -166,3 +183,10 @@ class Intake:
         if job.n_prompt == 0:
             job.task.start(slot.id, slot.n_ctx, 0)
             endings.finish(self._state, slot)
+
+
+def _kept_prompts(state: EngineState) -> KeptPrompts:
+    """The prompt cache: copied beside the decoding where that can be."""
+    if state.side is None:
+        return KeptPrompts(state.runtime, state.pool)
+    return KeptPromptsBeside(state.runtime, state.pool, state.side)

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 def poll(state: EngineState) -> None:
     """Land every copy that has ended. Never blocks."""
+    if state.side is not None:
+        state.side.poll()
     for slot in _in_flight(state):
         if slot.transfer.is_done():
             _land(state, slot)
@@ -27,7 +29,7 @@ def poll(state: EngineState) -> None:
 
 def are_in_flight(state: EngineState) -> bool:
     """Whether any copy has not landed."""
-    return bool(_in_flight(state))
+    return bool(_in_flight(state)) or (state.side is not None and state.side.are_under_way)
 
 
 def land_if_done(state: EngineState, slot: Slot) -> None:
@@ -37,22 +39,26 @@ def land_if_done(state: EngineState, slot: Slot) -> None:
 
 
 def wait_for(state: EngineState, slot: Slot) -> None:
-    """Block until the slot's copy has landed; nothing if it has."""
+    """Block until the slot's copy has landed, or nothing needs an idle slot's cells; nothing if it has."""
+    if state.side is not None:
+        state.side.wait_for_slot(slot)
     if slot.copy is not None:
         slot.transfer.wait()
         _land(state, slot)
 
 
 def wait_for_room(state: EngineState) -> bool:
-    """Block until the first park has landed whose cells are still held. False if there is none."""
+    """Block until the first park has landed whose cells are still held, or else an idle slot's prompt was copied, which
+    can be dropped then. False if there is none."""
     parks = [
         slot
         for slot in _in_flight(state)
         if slot.phase is SlotPhase.PREEMPTING and slot.copy is not None and slot.copy.frees_on_landing
     ]
-    if not parks:
+    idle = [slot for slot in state.slots if slot.is_idle and slot.side_job is not None]
+    if not parks and not idle:
         return False
-    wait_for(state, min(parks, key=lambda slot: slot.park_order))
+    wait_for(state, min(parks or idle, key=lambda slot: slot.park_order))
     return True
 
 
@@ -66,6 +72,8 @@ def wait_before_shift(state: EngineState) -> None:
         for slot in _in_flight(state):
             if slot.holds_cells:
                 wait_for(state, slot)
+        if state.side is not None:
+            state.side.wait_for_copies()
 
 
 def _in_flight(state: EngineState) -> list[Slot]:

@@ -213,6 +213,8 @@ class Engine:
 
 
 def _is_idle(state: EngineState, reception: Reception) -> bool:
+    if state.side is not None and state.side.are_under_way:
+        return False
     return not state.is_busy() and reception.is_empty  # the line moves up when the last slots have ended
 
 

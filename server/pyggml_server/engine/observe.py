@@ -35,8 +35,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
     phase = slot.phase
     n_tokens = len(slot.tokens)
     if job is None:
-        n_owned = n_owned_cells(slot)
-        return SlotView(slot.id, phase, n_cells=n_tokens, n_cells_owned=n_owned, last_used_s=slot.last_used_s)
+        return _idle_view(slot)
     n_prompt_left = _prompt_left(slot)
     return SlotView(
         slot_id=slot.id,
@@ -65,6 +64,19 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         group_id=_group_id(slot),
         is_park_refusal_known=slot.is_park_refusal_known,
         is_rotation_refusal_known=slot.is_rotation_refusal_known,
+    )
+
+
+def _idle_view(slot: Slot) -> SlotView:
+    """Its cells come free when a save of them lands; whatever else is copied, they can be dropped after it."""
+    return SlotView(
+        slot.id,
+        slot.phase,
+        n_cells=len(slot.tokens),
+        n_cells_owned=n_owned_cells(slot),
+        last_used_s=slot.last_used_s,
+        has_transfer_in_flight=slot.side_job is not None,
+        frees_on_landing=True,
     )
 
 

@@ -34,6 +34,10 @@ class KeptPrompts:
     def _caches_idle(self) -> bool:
         return self._cache is not None and self._runtime.caches_idle_slots
 
+    def exchange_beside(self, _slot: Slot, _job: Job) -> bool:
+        """Begin an exchange beside the decoding, while the job waits in line. False: `exchange` once it is launched."""
+        return False
+
     def exchange(self, slot: Slot, job: Job) -> None:
         """Keep what a slot holds, and give it what is known of the job's prompt, if that is more."""
         if self._cache is None or not job.prompt:
@@ -69,13 +73,20 @@ class KeptPrompts:
                     self._pool.clear(slot)
 
     def _keep(self, slot: Slot) -> bool:
-        if self._cache is None or not slot.tokens or slot.has_pending_shift:
+        cache = self._cache_for(slot)
+        if cache is None:
             return False
-        if slot.adapters != self._adapters:
-            self._cache = PromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest
-            self._adapters = slot.adapters
         try:
-            return self._cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
+            return cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
         except PyggmlError as error:
             log.warning("slot %d: its prompt is not kept: %s", slot.id, error)
             return False
+
+    def _cache_for(self, slot: Slot) -> PromptCache | None:
+        """The cache for what the slot holds; None where it holds nothing that can be kept."""
+        if self._cache is None or not slot.tokens or slot.has_pending_shift:
+            return None
+        if slot.adapters != self._adapters:
+            self._cache = PromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest
+            self._adapters = slot.adapters
+        return self._cache

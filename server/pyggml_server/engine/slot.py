@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.shared_prompt import SharedPrompt
+from pyggml_server.engine.side_job import SideJob
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
 from pyggml_server.messages import SlotSnapshot
@@ -59,6 +60,8 @@ class Slot:
     shared    cells at its beginning that other slots have too, or None.
     children  slots in WAIT_OTHER, for its prompt.
     copy    the park or restore that has not landed yet; set while PREEMPTING or RESTORING, and only then.
+    side_job      IDLE: what needs its cells until it says so, or will: a save to the prompt cache, a load from there.
+    reserved_for  IDLE: the job in line whose prompt it is getting from the prompt cache.
     """
 
     id: int
@@ -70,6 +73,8 @@ class Slot:
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
+    side_job: SideJob | None = None
+    reserved_for: Job | None = None
     shared: SharedPrompt | None = None
     children: list[Slot] = field(default_factory=list)
     last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
@@ -96,6 +101,17 @@ class Slot:
     @property
     def is_idle(self) -> bool:
         return self.state.phase is SlotPhase.IDLE
+
+    def is_free_for(self, job: Job | None) -> bool:
+        """Whether it is idle and can be had: no other job has it reserved, and nothing copies what it holds."""
+        is_reserved = self.reserved_for is not None and self.reserved_for is not job
+        return self.is_idle and not is_reserved and (self.side_job is None or self.side_job.can_be_dropped)
+
+    def drop_side_job(self) -> None:
+        """Take it from a job that can be dropped."""
+        if self.side_job is not None:
+            self.side_job.close()
+            self.side_job = None
 
     @property
     def holds_cells(self) -> bool:

@@ -60,7 +60,9 @@ class SlotActions:
     def run(self) -> None:
         """Do every action whose slot is idle; each ends exactly once, whatever goes wrong with it."""
         for action in list(self._line):
-            if self._slot_of(action).is_idle:
+            slot = self._slot_of(action)
+            if slot.is_free_for(None):
+                slot.drop_side_job()
                 self._line.remove(action)
                 self._state.outbox.append(self._end_of(action))
 

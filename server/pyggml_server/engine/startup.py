@@ -9,6 +9,7 @@ from pyggml_server.config import PreemptOptions
 from pyggml_server.engine.counters import Counters
 from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
 from pyggml_server.engine.pool import Pool
+from pyggml_server.engine.side_memory import side_copies
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer_choice import TransferChoice, choose_transfers, synchronous_transfers
@@ -36,8 +37,10 @@ def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | 
     choice = _choose_transfers(runtime, options, limit_bytes, why_off)
     n = runtime.n_slots
     slots = [Slot(i, runtime.n_ctx_slot, choice.make(i), speculates=runtime.speculates) for i in range(n)]
-    counters = counters or Counters()
-    return EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes, counters)
+    state = EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes)
+    state.counters = counters or state.counters
+    state.side = side_copies(runtime, choice.sizes) if choice.is_asynchronous else None
+    return state
 
 
 def _choose_transfers(

@@ -17,6 +17,7 @@ from pyggml_server.planner.policy import Policy
 
 if TYPE_CHECKING:
     from pyggml_server.engine.pool import Pool
+    from pyggml_server.engine.side_copies import SideCopies
     from pyggml_server.native.runtime import Runtime
 
 
@@ -27,6 +28,7 @@ class EngineState:
     ram_limit_bytes  `--preempt-ram` in bytes.
     memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
     outbox           messages of this pass, delivered at its end.
+    side             copies beside the decoding that no task waits for in a slot; None where copies are synchronous.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     """
 
@@ -37,6 +39,7 @@ class EngineState:
     ram_limit_bytes: int
     memory: ParkMemory = field(default_factory=ParkMemory)
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
+    side: SideCopies | None = None
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)

@@ -135,7 +135,7 @@ def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -
 
 
 def _drop_idle_prompt(state: EngineState) -> bool:
-    idle = [slot for slot in state.slots if slot.is_idle and slot.tokens]
+    idle = [slot for slot in state.slots if slot.is_idle and slot.tokens and slot.side_job is None]
     if not state.runtime.is_unified or not idle:
         return False
     # without the planner the first one goes, as in llama-server

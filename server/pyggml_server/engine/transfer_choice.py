@@ -32,6 +32,11 @@ class TransferChoice:
     memory: ParkMemory = field(default_factory=ParkMemory)
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the device can copy beside the decoding, and page-locked memory came."""
+        return self.memory.pinned_bytes > 0
+
 
 def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int, staging_mib: int) -> TransferChoice:
     """Asynchronous transfers if the user wants them and the device can; says once where it cannot.

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml_server.native.border import call, ffi, lib, take_bytes
+from pyggml_server.native.kept_prompt import KeptPrompt
 from pyggml_server.native.runtime import Runtime
 
 
@@ -115,6 +116,30 @@ class PromptCache:
             return None
         found = np.frombuffer(take_bytes(out), dtype=np.int32)
         return found.tolist() if len(found) else list(tokens)
+
+    def begin(self, tokens: Sequence[int], checkpoints: Checkpoints, n_bytes: int) -> KeptPrompt | None:
+        """A prompt to be added once its state of so many bytes was copied; None where `save` would be False.
+
+        Makes room for it, as `save` does.
+        """
+        array, out = _tokens(tokens), ffi.new("pyggml_kept_prompt **")
+        arguments = (self._handle, ffi.from_buffer("int32_t[]", array), len(array), checkpoints.handle, n_bytes, out)
+        call(lib.pyggml_kept_prompt_begin, *arguments)
+        return self._kept(out[0])
+
+    def add(self, kept: KeptPrompt) -> None:
+        """Take a whole prompt in, as the newest; it is empty afterwards. Those who look find it from now on."""
+        call(lib.pyggml_prompt_cache_add, self._handle, kept.handle)
+
+    def take(self, tokens: Sequence[int], wanted: Sequence[int]) -> KeptPrompt | None:
+        """Take the prompt out that `load` would move into a sequence which holds `tokens`; None where it finds none."""
+        have, want, out = _tokens(tokens), _tokens(wanted), ffi.new("pyggml_kept_prompt **")
+        arguments = (self._handle, ffi.from_buffer("int32_t[]", have), len(have))
+        call(lib.pyggml_prompt_cache_take, *arguments, ffi.from_buffer("int32_t[]", want), len(want), out)
+        return self._kept(out[0])
+
+    def _kept(self, handle: Any) -> KeptPrompt | None:
+        return None if handle == ffi.NULL else KeptPrompt(handle, len(self._runtime.contexts()))
 
     def trim(self) -> None:
         """Drop the oldest prompts until the limits hold."""

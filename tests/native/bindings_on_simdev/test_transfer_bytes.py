@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from pyggml import (
     Context,
+    InvalidArgumentError,
     PinnedPool,
     Transfer,
     TransferInFlightError,
@@ -35,6 +38,25 @@ def test_rows_are_equal_before_a_save_and_after_a_restore_elsewhere(context: Con
     transfer.wait()
     assert rows_by_position(context.save_state(1)) == before[1]
     assert rows_by_position(context.save_state(2)) == before[2]
+
+
+def test_a_state_that_another_thread_fills_in_can_be_restored(context: Context, transfer: Transfer) -> None:
+    state = context.save_state(2)
+    before = rows_by_position(state)
+    blank = transfer.blank(len(state))
+    filler = threading.Thread(target=np.copyto, args=(blank, state))
+    filler.start()
+    filler.join()
+    del filler
+    with pytest.raises(BufferError, match="a view of the transfer's state is alive"):
+        transfer.save(0)
+    del blank
+    context.seq_remove(2)
+    transfer.restore(2)
+    transfer.wait()
+    assert rows_by_position(context.save_state(2)) == before
+    with pytest.raises(InvalidArgumentError, match="0 bytes"):
+        transfer.blank(0)
 
 
 def test_a_state_of_the_synchronous_call_can_be_loaded_and_restored(context: Context, transfer: Transfer) -> None:

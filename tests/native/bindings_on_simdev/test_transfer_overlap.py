@@ -9,6 +9,7 @@ import pytest
 from pyggml import (
     Context,
     Transfer,
+    TransferInFlightError,
     UnsupportedError,
     rows_by_position,
 )
@@ -40,6 +41,19 @@ def test_two_transfers_overlap(context: Context, simdev: SimdevLibrary) -> None:
         assert not first.done()
         simdev.release()
         first.wait()
+
+
+def test_a_transfer_that_went_on_to_another_sequence_holds_the_first_no_more(
+    context: Context, transfer: Transfer, simdev: SimdevLibrary
+) -> None:
+    transfer.save(0)
+    while not transfer.done():
+        pass
+    hold(simdev, transfer, 1)
+    context.seq_remove(0)
+    with pytest.raises(TransferInFlightError, match="sequence 1"):
+        context.seq_remove(1)
+    simdev.release()
 
 
 def test_awaiting_a_transfer_lets_other_coroutines_run(context: Context, held: Transfer, simdev: SimdevLibrary) -> None:
