@@ -1,4 +1,7 @@
-"""simdev's C interface in this process: knobs, held events, counts. The file that ggml loaded, opened once more."""
+"""simdev's C interface in this process: knobs, held events, counts. The file that ggml loaded, opened once more.
+
+And what the tests beside it share: the fixture, and a model of few layers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 ALL = ctypes.c_size_t(-1).value
 DEFAULTS = {
@@ -72,3 +79,27 @@ class SimdevLibrary:
     def trace_kinds(self) -> Counter[str]:
         """How many of each kind."""
         return Counter(entry["kind"] for entry in self.trace())
+
+
+#: What a conftest whose tests need simdev in their process leaves out elsewhere.
+IGNORED_WITHOUT_SIMDEV = [] if "simdev" in os.environ.get("GGML_BACKEND_PATH", "") else ["test_*.py"]
+
+
+@pytest.fixture(name="simdev")
+def simdev_fixture() -> Iterator[SimdevLibrary]:
+    """With every knob that a test may set as it is by default, before and after; no copy met freed memory."""
+    library = SimdevLibrary()
+    library.reset()
+    n_faults = library.n_faults
+    yield library
+    library.reset()
+    assert library.n_faults == n_faults, "a copy touched memory that was freed"
+
+
+def first_layers(source: Path, make_folder: pytest.TempPathFactory, n_layers: int) -> Path:
+    """The first layers of a model as a file of its own: the point is whose bytes are where, not what the text says."""
+    from tests.native.short_model import shorten  # needs gguf, which a machine with another device may not have
+
+    path = make_folder.mktemp("model") / "short.gguf"
+    shorten(source, path, n_layers)
+    return path

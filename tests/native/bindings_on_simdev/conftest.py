@@ -5,16 +5,16 @@ GGML_BACKEND_PATH=build/native-tests/libggml-simdev.so .venv/bin/python -m pytes
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pyggml import Batch, Context, ContextParams, FlashAttention, Model, Transfer
-from tests.native.simdev_library import SimdevLibrary
+from tests.native.simdev_library import IGNORED_WITHOUT_SIMDEV, SimdevLibrary, first_layers
+from tests.native.simdev_library import simdev_fixture as simdev_fixture
 
-collect_ignore_glob = [] if "simdev" in os.environ.get("GGML_BACKEND_PATH", "") else ["test_*.py"]
+collect_ignore_glob = IGNORED_WITHOUT_SIMDEV
 
 N_LAYERS = 2
 N_SEQUENCES = 3
@@ -23,22 +23,7 @@ MakeContext = Callable[..., Context]
 
 @pytest.fixture(scope="session")
 def model_path(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.native.short_model import shorten  # needs gguf, which a machine with another device may not have
-
-    path = tmp_path_factory.mktemp("model") / "short.gguf"
-    shorten(smollm2_path, path, N_LAYERS)
-    return path
-
-
-@pytest.fixture
-def simdev() -> Iterator[SimdevLibrary]:
-    """With its knobs as they are by default, before and after; no copy met freed memory."""
-    library = SimdevLibrary()
-    library.reset()
-    n_faults = library.n_faults
-    yield library
-    library.reset()
-    assert library.n_faults == n_faults, "a copy touched memory that was freed"
+    return first_layers(smollm2_path, tmp_path_factory, N_LAYERS)
 
 
 @pytest.fixture
