@@ -10,10 +10,10 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from pyggml import log
+from pyggml.closing import Closing
 from pyggml.errors import InvalidArgumentError, ModelLoadError
 from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
@@ -36,7 +36,7 @@ def start_backend() -> None:
             _backend_started = True
 
 
-class Model:
+class Model(Closing):
     """A model from a GGUF file.
 
     `n_gpu_layers`: layers in device memory, negative for all (llama.cpp's default where None). `vocab_only` loads no
@@ -201,14 +201,6 @@ class Model:
         """No new use from now on; contexts and samplers that exist go on working. A second call does nothing."""
         if self._handle is not None:
             self._handle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)

@@ -10,16 +10,15 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
+from pyggml.closing import Closing
 from pyggml.errors import InvalidArgumentError, OutOfMemoryError, UnsupportedError, WrongThreadError
 from pyggml.ffi import CData, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.model import Model
 
 
-class NativeContext:
+class NativeContext(Closing):
     """Base of Context: what does not depend on what the context is asked to do."""
 
     def __init__(self, handle: NativeHandle, model: Model, *, kv_unified: bool, abort_flag: CData | None):
@@ -123,14 +122,6 @@ class NativeContext:
         if not self._handle.closed:
             self._context()
             self._handle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         handle: NativeHandle | None = getattr(self, "_handle", None)

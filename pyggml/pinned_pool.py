@@ -10,9 +10,8 @@ import logging
 import threading
 import warnings
 from collections import deque
-from types import TracebackType
-from typing import Self
 
+from pyggml.closing import Closing
 from pyggml.errors import ClosedError, InvalidArgumentError, WrongThreadError
 from pyggml.ffi import lib
 from pyggml.first_fit import FirstFit
@@ -26,7 +25,7 @@ PAGE_BYTES = 4096
 log = logging.getLogger(__name__)
 
 
-class PinnedPool:
+class PinnedPool(Closing):
     """Page-locked memory of at most `limit_bytes`, for the devices of `context`. Empty at first.
 
         pool = PinnedPool(context, 1 << 30)
@@ -154,14 +153,6 @@ class PinnedPool:
         if len(self._held()) > 0:
             raise BufferError(f"{len(self._ranges)} ranges of the pool are held: give them back first")
         self._shut()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

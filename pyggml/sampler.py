@@ -10,9 +10,9 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
+from pyggml.closing import Closing
 from pyggml.context import Context
 from pyggml.errors import InvalidArgumentError, NativeError
 from pyggml.ffi import CData, call, ffi, lib
@@ -22,7 +22,7 @@ from pyggml.model import Model
 DEFAULT_SEED: int = lib.LLAMA_DEFAULT_SEED  # llama.cpp draws a random seed instead
 
 
-class Sampler:
+class Sampler(Closing):
     """An empty chain for `model`. The step methods append and return the sampler itself, so that they can be chained;
     the last must be `greedy` or `dist`:
 
@@ -133,14 +133,6 @@ class Sampler:
         """Frees the chain. A second call does nothing."""
         with self._lock:
             self._handle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         handle: NativeHandle | None = getattr(self, "_handle", None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Self
 
+from pyggml.closing import Closing
 from pyggml.context import Context
 from pyggml.errors import NoRoomError, StateError
 from pyggml.ffi import call, ffi, lib
@@ -21,7 +21,7 @@ from pyggml.transfer_buffer import TransferBuffer
 _POLL_S = 0.0005
 
 
-class Transfer(TransferBuffer):
+class Transfer(TransferBuffer, Closing):
     """Copies states of `context` asynchronously, one at a time; make one for each that shall overlap.
 
         transfer = Transfer(context)
@@ -176,14 +176,6 @@ class Transfer(TransferBuffer):
         if not self._handle.closed:
             self.wait()
             self._handle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         handle: NativeHandle | None = getattr(self, "_handle", None)
