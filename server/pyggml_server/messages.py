@@ -212,6 +212,10 @@ class Counters:
     restored_bytes_total: int = 0
     park_seconds_total: float = 0.0
     restore_seconds_total: float = 0.0
+    park_issue_seconds_total: float = 0.0
+    restore_issue_seconds_total: float = 0.0
+    restore_prefetch_seconds_total: float = 0.0
+    restore_scatter_seconds_total: float = 0.0
     preempt_ram_bytes: int = 0
     pinned_pool_bytes: int = 0
     side_copies_bytes: int = 0

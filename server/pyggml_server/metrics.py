@@ -134,6 +134,20 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("restored_bytes_total", "Bytes copied back by restores", c.restored_bytes_total),
         Value("park_seconds_total", "Time that parks took", c.park_seconds_total),
         Value("restore_seconds_total", "Time that restores took", c.restore_seconds_total),
+        Value("park_issue_seconds_total", "Time that decoding stood still for parks", c.park_issue_seconds_total),
+        Value(
+            "restore_issue_seconds_total", "Time that decoding stood still for restores", c.restore_issue_seconds_total
+        ),
+        Value(
+            "restore_prefetch_seconds_total",
+            "Part of the restores' time in which states went to staging memory and held no cells",
+            c.restore_prefetch_seconds_total,
+        ),
+        Value(
+            "restore_scatter_seconds_total",
+            "Time after restores until their scatter from staging memory was found to have ended",
+            c.restore_scatter_seconds_total,
+        ),
     )
 
 

@@ -21,6 +21,7 @@ class FakeTask:
 
     params_json = b"{}"
     n_predict = -1
+    n_keep = n_discard = 0
     embeds = is_whole = False
     parent = None
     adapters = Adapters()
@@ -30,6 +31,9 @@ class FakeTask:
 
     def stats(self) -> TaskStats:
         return TaskStats(0, 0, 0, 0, 0, 0, has_next_token=True, has_new_line=False)
+
+    def note_shift(self, n_keep: int, n_discard: int) -> None:
+        assert n_keep >= 0 < n_discard
 
     def add_pause(self, pause_us: int) -> None:
         assert pause_us >= 0
@@ -44,6 +48,7 @@ class FakeTransfer:
 
     frees_on_landing = False
     keeps_buffer = False
+    prefetches = False
 
     def __init__(self, log: list[str] | None = None) -> None:
         self.buffer_bytes = 0
@@ -63,6 +68,12 @@ class FakeTransfer:
         self.log.append(f"save {seq_id}")
         self.buffer_bytes = self.state_bytes = N_STATE_BYTES
         self._issue(f"save {seq_id}")
+
+    def prefetch(self) -> bool:
+        if self.prefetches:
+            self.log.append("prefetch")
+            self._issue("prefetch")
+        return self.prefetches
 
     def restore(self, seq_id: int) -> None:
         if self.refuses:
@@ -109,15 +120,17 @@ class HeldTransfer(FakeTransfer):
 
 
 class StagedTransfer(HeldTransfer):
-    """Its cells come free when a park is issued; the copy lands later."""
+    """Its cells come free when a park is issued, and are taken when its state has come back to staging memory."""
 
     frees_on_landing = False
+    prefetches = True
 
 
 class FakePool:
     """Cells as the slots' token lists have them."""
 
     n_cells = 64
+    n_cells_found = None
 
     def __init__(self, log: list[str] | None = None) -> None:
         self.log = [] if log is None else log
@@ -131,6 +144,16 @@ class FakePool:
 
     def n_cells_used(self) -> int:
         return 0
+
+    def cut_prompt(self, slot: Slot, n_cells: int) -> None:
+        self.log.append(f"cut {n_cells} of {slot.id}")
+
+    def share_prompt(self, source: Slot, target: Slot, n_cells: int) -> None:
+        self.log.append(f"share {n_cells} of {source.id} with {target.id}")
+
+    def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
+        assert n_keep + n_discard < len(slot.tokens)
+        self.log.append(f"shift {slot.id}")
 
     def note_refusal(self, n_tokens: int) -> None:
         self.log.append(f"no room for {n_tokens}")

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from pyggml_server.engine.copy_in_flight import CopyStep
 from pyggml_server.engine.loop import Engine
 from pyggml_server.engine.reception import Reception
-from pyggml_server.engine.shared_prompt import n_owned_cells
+from pyggml_server.engine.shared_prompt import n_owned_cells, n_promised_cells
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -23,17 +24,25 @@ _BETWEEN_PASSES = frozenset(
         SlotPhase.PREEMPTED,
     }
 )
-_COPYING = frozenset({SlotPhase.PREEMPTING, SlotPhase.RESTORING})
+_PHASES_OF_COPIES = {
+    CopyStep.PARK: frozenset({SlotPhase.PREEMPTING}),
+    CopyStep.PREFETCH: frozenset({SlotPhase.RESTORING}),
+    CopyStep.RESTORE: frozenset({SlotPhase.RESTORING}),
+    CopyStep.SCATTER: frozenset({SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING}),
+}
 
 
 def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
     """What does not hold, in words; for models with a plain cache."""
     broken = [text for slot in state.slots for text in _of_slot(state, slot)]
     n_held = sum(n_owned_cells(slot) for slot in state.slots)
-    prompts = {id(slot.shared): slot.shared for slot in state.slots if slot.shared is not None and slot.holds_cells}
+    prompts = {id(slot.shared): slot.shared for slot in state.slots if slot.shared is not None and slot.counts_cells}
     n_held += sum(shared.n_cells for shared in prompts.values())
-    if state.pool.n_cells_used() != n_held:
-        broken.append(f"the pool has {state.pool.n_cells_used()} cells in use, the slots hold {n_held}")
+    n_used, n_promised = state.pool.n_cells_used(), n_promised_cells(state.slots)
+    if n_used + n_promised != n_held:
+        broken.append(f"the pool has {n_used} cells in use, {n_promised} are promised, the slots count {n_held}")
+    if state.policy.is_enabled and n_used + n_promised > state.pool.n_cells:
+        broken.append(f"{n_used} cells are in use and {n_promised} promised, of {state.pool.n_cells}")
     if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
         broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
     broken.extend(_of_memory(state))
@@ -58,7 +67,7 @@ def _of_memory(state: EngineState) -> Iterator[str]:
 
 def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     name = f"slot {slot.id} ({slot.phase.name})"
-    has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.phase in _COPYING
+    has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.copy is not None
     n_expected = len(slot.tokens) if slot.holds_cells else 0
     n_owned = state.runtime.context.seq_n_cells(slot.id, owned_only=True)
     if slot.copy is None and n_owned != n_owned_cells(slot):
@@ -68,8 +77,8 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
         n_in_pool = 0 if last is None else last + 1
         if n_in_pool != n_expected:
             yield f"{name}: the {pool} has {n_in_pool} positions, its token list says {n_expected}"
-    if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _COPYING):
-        yield f"{name} is between two passes, copy in flight: {slot.copy is not None}"
+    if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _PHASES_OF_COPIES[slot.copy.step]):
+        yield f"{name} is between two passes, copy in flight: {slot.copy}"
     if (slot.job is None) != slot.is_idle:
         yield f"{name}: job {slot.job is not None}"
     if has_state != (slot.transfer.state_bytes > 0):

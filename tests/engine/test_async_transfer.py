@@ -77,6 +77,10 @@ class FakeNative:
     def freed_on_issue(self) -> bool:
         return 0 < self.n_state_bytes <= self.device.staging_bytes
 
+    def prefetch(self) -> bool:
+        self.in_flight = 0 < self.n_state_bytes <= self.device.staging_bytes
+        return self.in_flight
+
     def restore(self, seq_id: int) -> int:
         if seq_id != 0:
             raise PyggmlError("no cells")
@@ -125,6 +129,7 @@ class FakeRuntime:
 
     n_slots, n_ctx, n_ctx_slot = 2, 512, 512
     has_memory, is_unified, is_recurrent, speculates = True, True, False, False
+    has_prompt_cache = False
 
     def __init__(self, device: Device, n_contexts: int = 1) -> None:
         self.device = device
@@ -327,6 +332,21 @@ def test_a_restore_that_is_refused_keeps_the_state(transfer: AsyncTransfer) -> N
     with pytest.raises(TransferRefusedError, match="sequence 1 could not be restored: no cells"):
         transfer.restore(1)
     assert (transfer.is_done(), transfer.state_bytes) == (True, N_STATE_BYTES)
+
+
+def test_a_state_that_staging_memory_can_hold_goes_there_before_it_has_cells(
+    transfer: AsyncTransfer, device: Device
+) -> None:
+    transfer.save(0)
+    transfer.wait()
+    for staging_bytes, is_issued in ((N_STATE_BYTES - 1, False), (N_STATE_BYTES, True)):
+        device.staging_bytes = staging_bytes
+        assert (transfer.prefetch(), transfer.is_done()) == (is_issued, not is_issued)
+    transfer.wait()
+    assert transfer.state_bytes == N_STATE_BYTES
+    transfer.prefetch()
+    transfer.drop()
+    assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
 
 
 def test_a_park_that_is_refused_holds_nothing(transfer: AsyncTransfer, device: Device, pool: FakeLockedPool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from pyggml_server.engine.batching import Part
-from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.counters import GAP_BOUNDS_S
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -105,7 +105,9 @@ def test_a_copy_before_the_last_token_concerns_the_next_gap_no_more(state: Engin
 
 def test_every_gap_under_a_copy_that_lasts_for_many_steps_is_a_survivors_gap(state: EngineState) -> None:
     step(state)
-    state.slot(1).copy = CopyInFlight(Reason.STEP_SHORT, 1, 100, started_s=0.0, issued_s=0.0, frees_on_landing=True)
+    state.slot(1).copy = CopyInFlight(
+        CopyStep.PARK, Reason.STEP_SHORT, 1, 100, started_s=0.0, issue_s=0.0, frees_on_landing=True
+    )
     for _ in range(5):
         step(state)
     assert counts(state) == (5, 5)

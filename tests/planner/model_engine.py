@@ -61,7 +61,7 @@ class ModelEngine(ModelPool):
                 self.queue.remove(family)
         for slot in self.slots:
             if slot.request is request:
-                self._land(slot)
+                self._end_copy(slot)
                 self._release(slot, "cancelled", keeps_cells=slot.is_in_pool and self.setup.keeps_prompts)
 
     @property
@@ -181,6 +181,8 @@ class ModelEngine(ModelPool):
         request = slot.request
         if request is None:
             return
+        if slot.n_passes_to_landing is not None:
+            self._land(slot)  # what decodes has waited for it
         slot.has_pending_shift = False
         request.n_passes_in_batch += 1
         if slot.phase is SlotPhase.PROCESSING_PROMPT:

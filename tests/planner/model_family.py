@@ -21,8 +21,18 @@ def families(slots: list[ModelSlot]) -> list[int]:
 
 def n_used_cells(slots: list[ModelSlot]) -> int:
     """Each cell once, however many use it."""
+    return n_counted_cells(slots) - n_promised_cells(slots)
+
+
+def n_promised_cells(slots: list[ModelSlot]) -> int:
+    """What is counted and not in the pool yet; families come in as one."""
+    return n_counted_cells([slot for slot in slots if slot.is_promised])
+
+
+def n_counted_cells(slots: list[ModelSlot]) -> int:
+    """In use or promised."""
     shared = (sharers(slots, family) for family in families(slots))
-    n_shared = sum(group[0].n_shared for group in shared if any(slot.is_in_pool for slot in group))
+    n_shared = sum(group[0].n_shared for group in shared if any(slot.counts_cells for slot in group))
     return n_shared + sum(slot.n_owned for slot in slots)
 
 
@@ -61,7 +71,7 @@ def waiting_children(slots: list[ModelSlot], parent: ModelSlot) -> list[ModelSlo
 
 def _group_view(family: int, group: list[ModelSlot]) -> GroupView:
     n_shared = group[0].n_shared
-    inside = [slot for slot in group if slot.is_in_pool]
+    inside = [slot for slot in group if slot.counts_cells]
     return GroupView(
         family,
         n_cells=n_shared + sum(slot.n_cells - n_shared for slot in group),

@@ -30,7 +30,7 @@ from pyggml_server.planner.plan import (
 from pyggml_server.planner.view import SlotPhase
 
 from tests.planner.invariants import check_not_the_last_resident, require
-from tests.planner.model_family import group_views, leave_family, n_used_cells, waiting_children
+from tests.planner.model_family import group_views, leave_family, n_counted_cells, n_used_cells, waiting_children
 from tests.planner.model_slot import ModelSlot, Request
 
 
@@ -87,7 +87,7 @@ class ModelPool:
         return View(
             now_s=self.now_s,
             n_cells=self.setup.n_cells,
-            n_cells_used=self.n_used,
+            n_cells_used=n_counted_cells(self.slots),
             slots=tuple(
                 slot.seen(self.setup.n_batch, frees_on_landing=self.copies_of(slot) is Copies.LATE)
                 for slot in self.slots
@@ -217,7 +217,9 @@ class ModelPool:
     def _restore(self, _action: Restore, slot: ModelSlot) -> None:
         require(not slot.needs_refill, "only what was saved is restored", repr(slot))
         self._leave_line(slot)
-        slot.phase, slot.is_in_pool = SlotPhase.RESTORING, True
+        slot.phase = SlotPhase.RESTORING
+        slot.is_promised = all(self.copies_of(member) is Copies.STAGED for member in self._unit(slot))
+        slot.is_in_pool = not slot.is_promised
         slot.n_passes_to_landing = self.setup.n_passes_per_copy
         if self.copies_of(slot) is Copies.SYNCHRONOUS:
             self._land(slot)
@@ -242,10 +244,24 @@ class ModelPool:
         slot.n_passes_to_landing = None
         if slot.phase is SlotPhase.PREEMPTING:
             slot.phase, slot.is_in_pool = SlotPhase.PREEMPTED, False
-        elif slot.phase is SlotPhase.RESTORING:
-            slot.phase = slot.former
+        elif slot.is_promised:
+            self._bring_in(slot)
+        else:
+            slot.phase = slot.former if slot.phase is SlotPhase.RESTORING else slot.phase
             if not self.setup.keeps_buffers:
                 slot.buffer_bytes = 0
+
+    def _bring_in(self, slot: ModelSlot) -> None:
+        """Its state is in staging memory: it runs in this pass, beside the last part of its copy."""
+        slot.phase, slot.is_promised, slot.is_in_pool = slot.former, False, True
+        slot.n_passes_to_landing = 1
+        require(self.n_used <= self.setup.n_cells, "cells are never overcommitted", f"{self.n_used} once {slot} is in")
+
+    def _end_copy(self, slot: ModelSlot) -> None:
+        """Wait for it, and take no cells."""
+        slot.is_promised = False
+        while slot.n_passes_to_landing is not None:
+            self._land(slot)
 
     def _release(self, slot: ModelSlot, ending: str, *, keeps_cells: bool) -> None:
         require(slot.n_passes_to_landing is None, "nothing is done to a slot under a running copy", repr(slot))

@@ -43,6 +43,7 @@ class ModelSlot:
     n_shared: int = 0  # of its cells, those that its family uses too
     is_in_pool: bool = True
     n_passes_to_landing: int | None = None
+    is_promised: bool = False  # its state is on its way to staging memory: it holds no cells yet
     buffer_bytes: int = 0
     started_at_s: float = 0.0
     resident_since_s: float = 0.0
@@ -73,8 +74,14 @@ class ModelSlot:
         return is_away and not self.needs_refill
 
     @property
+    def counts_cells(self) -> bool:
+        """Whether nobody else may have its cells."""
+        return self.is_in_pool or self.is_promised
+
+    @property
     def n_owned(self) -> int:
-        return self.n_cells - self.n_shared if self.is_in_pool else 0
+        """Those that are promised to it included."""
+        return self.n_cells - self.n_shared if self.counts_cells else 0
 
     def next_step(self, n_batch: int) -> int:
         if self.request is None or self.phase is SlotPhase.WAIT_OTHER:

@@ -90,6 +90,18 @@ def test_decoding_beside_a_park_that_has_not_freed_its_cells_overcommits_the_poo
     assert broken(without(WaitForPark), setup) == "cells are never overcommitted"
 
 
+def test_giving_promised_cells_to_others_overcommits_the_pool() -> None:
+    def forgetful(view: View, policy: Policy) -> Plan:
+        """Knows of no restore whose state is on its way to staging memory."""
+        promised = [s for s in view.slots if s.phase is SlotPhase.RESTORING]
+        slots = tuple(replace(s, n_cells_owned=0) if s in promised else s for s in view.slots)
+        n_used = view.n_cells_used - sum(s.n_cells_owned for s in promised)
+        return decide(replace(view, slots=slots, n_cells_used=n_used), policy)
+
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.STAGED, n_passes_per_copy=6)
+    assert broken(forgetful, setup) == "cells are never overcommitted"
+
+
 def restore_everybody(view: View, plan: Plan) -> list[Action]:
     return [
         *plan.actions,
@@ -196,7 +208,7 @@ def test_parking_a_restored_slot_before_it_ran_is_caught() -> None:
             return Plan((Park(landed[0], Reason.STEP_SHORT),))
         return decide(replace(view, slots=slots), policy)
 
-    setup = Setup(n_cells=100, n_batch=32, copies=Copies.STAGED)
+    setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE)
     assert broken(forgetful, setup) == "no park-restore-park without a token between"
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from functools import singledispatchmethod
 
-from pyggml_server.engine import endings, landings, recompute, shared_prompt
-from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine import endings, landings, recompute, restores, shared_prompt
+from pyggml_server.engine.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.park_memory import NotLockedYetError
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -18,7 +18,6 @@ from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.history import EventKind
 from pyggml_server.messages import Notice
 from pyggml_server.planner import plan as orders
-from pyggml_server.planner.view import RESIDENT_PHASES
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         n_tokens = len(slot.tokens)
         recompute.refill(slot)
-        now_s = landings.end_wait(self._state, slot)
+        now_s = restores.end_wait(self._state, slot)
         self._state.recorder.note(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
         log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
         return True
@@ -89,7 +88,10 @@ class Applier:
     def _(self, action: orders.Restore) -> bool:
         slot = self._state.slot(action.slot_id)
         if slot.phase is SlotPhase.PREEMPTED:  # else it came back with those that share its prompt
-            self._restore(shared_prompt.unit_of(slot), action.reason)
+            unit = shared_prompt.unit_of(slot)
+            restores.order(self._state, unit, action.reason)
+            for member in unit:
+                landings.land_if_done(self._state, member)
         return True
 
     @_do.register
@@ -144,7 +146,7 @@ class Applier:
         self._refuse(slot, "not parked", action.reason)
         return True
 
-    # -- park and restore ---------------------------------------------------------------------------------------------
+    # -- parks --------------------------------------------------------------------------------------------------------
 
     def _park(self, unit: list[Slot], reason: orders.Reason) -> bool:
         state = self._state
@@ -162,8 +164,9 @@ class Applier:
             else:
                 self._refuse(unit[0], "park refused", error)
             return False
+        issue_s = state.clock() - started_s
         for slot in unit:
-            slot.copy = _issued(state, slot, reason, started_s, slot.transfer.state_bytes)
+            slot.copy = _issued(slot, reason, started_s, issue_s)
             if not slot.copy.frees_on_landing:
                 state.pool.release_cells(slot)
             self._join_line(slot, started_s)
@@ -192,31 +195,10 @@ class Applier:
         job.last_token_at_s = None
         self._state.outbox.append(Notice(job.task_id, "preempted"))
 
-    def _restore(self, unit: list[Slot], reason: orders.Reason) -> None:
-        state = self._state
-        sizes_bytes = [slot.transfer.state_bytes for slot in unit]
-        started_s = state.clock()
-        for slot in unit:
-            slot.state.move(SlotPhase.RESTORING)
-        try:
-            shared_prompt.restore(state.pool, unit)
-        except TransferRefusedError as error:
-            for slot in unit:
-                slot.state.move(SlotPhase.PREEMPTED)
-                state.pool.release_cells(slot)
-            log.warning("slot %d: restore refused: %s", unit[0].id, error)
-            if not any(other.phase in RESIDENT_PHASES for other in state.slots):
-                endings.fail_for_room(state, unit[0])  # nobody will make room: it would be tried again for ever
-            return
-        for slot, n_bytes in zip(unit, sizes_bytes, strict=True):
-            slot.copy = _issued(state, slot, reason, started_s, n_bytes)
-            slot.parked_for_request = None
-            landings.land_if_done(state, slot)
 
-
-def _issued(state: EngineState, slot: Slot, reason: orders.Reason, started_s: float, n_bytes: int) -> CopyInFlight:
-    frees_on_landing = slot.transfer.frees_on_landing
-    return CopyInFlight(reason, len(slot.tokens), n_bytes, started_s, state.clock(), frees_on_landing)
+def _issued(slot: Slot, reason: orders.Reason, started_s: float, issue_s: float) -> CopyInFlight:
+    n_bytes, frees_on_landing = slot.transfer.state_bytes, slot.transfer.frees_on_landing
+    return CopyInFlight(CopyStep.PARK, reason, len(slot.tokens), n_bytes, started_s, issue_s, frees_on_landing)
 
 
 def _log_buffer(slot: Slot) -> None:

@@ -47,6 +47,9 @@ class NativeTransfer(Protocol):
     def freed_on_issue(self) -> bool:
         """Whether the last save had no more need of the sequence's cells once it was issued."""
 
+    def prefetch(self) -> bool:
+        """Issue the state's way to staging memory."""
+
     def restore(self, seq_id: int) -> int:
         """Issue the copy in."""
 
@@ -103,6 +106,12 @@ class AsyncTransfer:
         except (MemoryError, PyggmlError) as error:
             self._native.release_buffer()
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
+
+    def prefetch(self) -> bool:
+        try:
+            return self._native.prefetch()
+        except (MemoryError, PyggmlError) as error:
+            raise TransferRefusedError(f"a state could not go to staging memory: {error}") from error
 
     def restore(self, seq_id: int) -> None:
         """Allocate cells and issue the copy in."""

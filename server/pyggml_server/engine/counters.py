@@ -39,6 +39,10 @@ class Tally:
     restored_bytes_total: int = 0
     park_seconds_total: float = 0.0
     restore_seconds_total: float = 0.0
+    park_issue_seconds_total: float = 0.0
+    restore_issue_seconds_total: float = 0.0
+    restore_prefetch_seconds_total: float = 0.0
+    restore_scatter_seconds_total: float = 0.0
     gap_sum_s: float = 0.0
     survivor_gap_sum_s: float = 0.0
     gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))

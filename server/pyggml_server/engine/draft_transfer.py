@@ -49,6 +49,11 @@ class TargetAndDraft:
             self._target.drop()
             raise
 
+    def prefetch(self) -> bool:
+        """Issue both states' way to staging memory. True if either is on it: the other takes its own when restored."""
+        is_target_issued, is_draft_issued = self._target.prefetch(), self._draft.prefetch()
+        return is_target_issued or is_draft_issued
+
     def restore(self, seq_id: int) -> None:
         """Allocate cells in both contexts and issue both copies in."""
         self._target.restore(seq_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyggml_server.engine.drafting import longest_draft
-from pyggml_server.engine.shared_prompt import n_owned_cells, unit_of
+from pyggml_server.engine.shared_prompt import n_owned_cells, n_promised_cells, unit_of
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -19,7 +19,7 @@ def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, 
     return View(
         now_s=state.clock(),
         n_cells=state.pool.n_cells,
-        n_cells_used=state.pool.n_cells_used(),
+        n_cells_used=state.pool.n_cells_used() + n_promised_cells(state.slots),
         slots=tuple(_slot_view(state, slot, with_sizes) for slot in state.slots),
         n_batch_tokens=state.runtime.n_batch,
         ram_limit_bytes=state.ram_limit_bytes,
@@ -95,8 +95,8 @@ def _group_view(group_id: int, unit: list[Slot]) -> GroupView:
     shared = unit[0].shared
     assert shared is not None
     n_cells = shared.n_cells + sum(len(slot.tokens) - shared.n_cells for slot in unit)
-    is_held = any(slot.holds_cells for slot in unit)
-    is_prompt_kept = any(slot.holds_cells for slot in shared.holders if slot not in unit)
+    is_held = any(slot.counts_cells for slot in unit)
+    is_prompt_kept = any(slot.counts_cells for slot in shared.holders if slot not in unit)
     n_owned = n_cells - (shared.n_cells if is_prompt_kept else 0)
     return GroupView(group_id, n_cells, n_owned if is_held else 0)
 

@@ -55,6 +55,9 @@ class FallbackTransfer:
             self._transfer = self._synchronous()
         self._transfer.save(seq_id)
 
+    def prefetch(self) -> bool:
+        return self._transfer.prefetch()
+
     def restore(self, seq_id: int) -> None:
         self._transfer.restore(seq_id)
         self._come_back()

@@ -7,6 +7,7 @@ here decides who is parked or ended; `apply` and `endings` ask.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pyggml_server.engine.pool import Pool
     from pyggml_server.engine.slot import Slot
     from pyggml_server.engine.state import EngineState
-
-_AWAY = frozenset({SlotPhase.PREEMPTING, SlotPhase.PREEMPTED})
 
 
 @dataclass(slots=True, eq=False)
@@ -76,10 +75,10 @@ def leave(slot: Slot) -> None:
 
 def n_owned_cells(slot: Slot) -> int:
     """Cells that nobody else has: what comes free when the slot gives its own back."""
-    if not slot.holds_cells:
+    if not slot.counts_cells:
         return 0
     shared = slot.shared
-    is_shared = shared is not None and any(other.holds_cells for other in shared.holders if other is not slot)
+    is_shared = shared is not None and any(other.counts_cells for other in shared.holders if other is not slot)
     return len(slot.tokens) - (shared.n_cells if shared is not None and is_shared else 0)
 
 
@@ -95,7 +94,7 @@ def dependents(slot: Slot) -> list[Slot]:
     """Slots that cannot go on without what this one has: its prompt, in its state or still to come."""
     if slot.children:
         return list(slot.children)
-    if slot.shared is not None and slot.shared.keeper is slot and slot.phase in _AWAY:
+    if slot.shared is not None and slot.shared.keeper is slot and slot.state.is_preempted:
         return [other for other in slot.shared.answering() if other is not slot]
     return []
 
@@ -125,6 +124,20 @@ def save(pool: Pool, unit: list[Slot]) -> None:
         shared.keeper = keeper
         for slot in [holder for holder in shared.holders if holder not in unit]:
             leave(slot)  # its cells stay, and theirs come back beside them
+
+
+def n_promised_cells(slots: Iterable[Slot]) -> int:
+    """Cells that those of these slots will take whose states are on their way to staging memory."""
+    promised = [slot for slot in slots if slot.is_promised_cells]
+    prompts = {id(slot.shared): slot.shared.n_cells for slot in promised if slot.shared is not None}
+    n_own = sum(len(slot.tokens) - (slot.shared.n_cells if slot.shared is not None else 0) for slot in promised)
+    return n_own + sum(prompts.values())
+
+
+def prefetch(unit: list[Slot]) -> bool:
+    """Issue the states' way to where they are put into cells from. False if one of them cannot go there: those that can
+    are put into cells from there all the same. Raises TransferRefusedError."""
+    return all(slot.transfer.prefetch() for slot in unit)
 
 
 def restore(pool: Pool, unit: list[Slot]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyggml_server.engine import endings
+from pyggml_server.engine import endings, landings
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
@@ -21,6 +21,7 @@ def shift_full_slots(state: EngineState) -> None:
             if slot.active_job.has_siblings:
                 endings.fail(state, slot, "context shift cannot be used for shared prompt")
             else:
+                landings.wait_for(state, slot)  # it may have come back just now
                 _shift(state, slot)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.shared_prompt import SharedPrompt
 from pyggml_server.engine.side_job import SideJob
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
@@ -59,7 +59,8 @@ class Slot:
     tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
     shared    cells at its beginning that other slots have too, or None.
     children  slots in WAIT_OTHER, for its prompt.
-    copy    the park or restore that has not landed yet; set while PREEMPTING or RESTORING, and only then.
+    copy    the park or restore that has not landed yet: set while PREEMPTING or RESTORING, and after that until the
+            scatter of a slot that runs again has landed.
     side_job      IDLE: what needs its cells until it says so, or will: a save to the prompt cache, a load from there.
     reserved_for  IDLE: the job in line whose prompt it is getting from the prompt cache.
     """
@@ -115,10 +116,20 @@ class Slot:
 
     @property
     def holds_cells(self) -> bool:
-        """Whether `tokens` are in the pool: not once a park has given its cells back."""
+        """Whether `tokens` are in the pool: not from when a park gives its cells back until a restore takes some."""
         if self.phase is SlotPhase.PREEMPTING and self.copy is not None:
             return self.copy.frees_on_landing
-        return self.phase is not SlotPhase.PREEMPTED
+        return self.phase is not SlotPhase.PREEMPTED and not self.is_promised_cells
+
+    @property
+    def is_promised_cells(self) -> bool:
+        """Whether its restore was ordered and its state is still on the way to where it is put into cells from."""
+        return self.copy is not None and self.copy.step is CopyStep.PREFETCH
+
+    @property
+    def counts_cells(self) -> bool:
+        """Whether nobody else may have the cells for `tokens`: it holds them, or they are promised to it."""
+        return self.holds_cells or self.is_promised_cells
 
     @property
     def active_job(self) -> Job:

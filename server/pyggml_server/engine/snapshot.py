@@ -51,7 +51,7 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         state=slot.phase.value,
         n_cells=len(slot.tokens) if slot.holds_cells else 0,
         is_preempted=slot.state.is_preempted,
-        is_transferring=slot.copy is not None,
+        is_transferring=slot.copy is not None and slot.state.is_preempted,
         parked_bytes=slot.transfer.state_bytes,
         parked_ms=parked_s * 1e3,
         n_preempted=job.n_parks,

@@ -43,6 +43,10 @@ class Transfer(Protocol):
     def save(self, seq_id: int) -> None:
         """Issue the copy out. Raises TransferRefusedError."""
 
+    def prefetch(self) -> bool:
+        """Issue the state's way to staging memory, for which the sequence needs no cells; `restore` puts it into cells
+        from there, whether it is there yet or not. False where it cannot go there. Raises TransferRefusedError."""
+
     def restore(self, seq_id: int) -> None:
         """Allocate cells and issue the copy in. Raises TransferRefusedError; the state is kept."""
 
@@ -88,6 +92,9 @@ class SyncTransfer:
         except (MemoryError, PyggmlError) as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
         self._state = state
+
+    def prefetch(self) -> bool:
+        return False
 
     def restore(self, seq_id: int) -> None:
         """Copy the state back into newly allocated cells. Blocks for the copy."""

@@ -57,7 +57,9 @@ class Recompute:
 class Restore:
     """Give the parked slot cells and copy its state back. Synchronous: it decodes in this very pass.
 
-    If the pool refuses the cells the slot stays PREEMPTED, keeps its place and its buffer.
+    Through staging memory it gets its cells when its state is there, and decodes in that pass; until then they are
+    promised to it (`View.n_cells_used`). If the pool refuses the cells the slot stays PREEMPTED, or is so again, and
+    keeps its place and its buffer.
     """
 
     slot_id: int

@@ -46,7 +46,8 @@ class SlotView:
       n_cells             of its sequence: in the pool, or (PREEMPTING, PREEMPTED) needed to come back; an IDLE slot's
                           cells are its cached prompt.
       n_cells_owned       those of `n_cells` that no other sequence uses = what its park, drop or end gives back.
-                          0 once a park has released them (PREEMPTED; PREEMPTING that released at issue).
+                          0 once a park has released them (PREEMPTED; PREEMPTING that released at issue). Of a RESTORING
+                          slot those that are promised to it count.
       n_step_cells        next step: 1 + draft while generating; the next prompt chunk (at most n_batch) while STARTED
                           or processing a prompt, for STARTED counted from the kept prefix; the whole chunk for media.
                           For PREEMPTED and RESTORING: the step that it takes once it is back.
@@ -69,7 +70,8 @@ class SlotView:
       needs_refill        PREEMPTED by `Recompute`: no state lies on the host. `n_cells` is what it takes to come back,
                           the last token of an unfinished prompt aside (that is `n_prompt_left`).
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
-      has_transfer_in_flight  any copy of its state is under way, a prompt-cache save of an IDLE slot included.
+      has_transfer_in_flight  any copy of its state is under way: a prompt-cache save of an IDLE slot included, and the
+                          last part of a restore, beside which the slot runs already.
       frees_on_landing    a park of it gives its cells back only when the copy lands (asynchronous, not staged).
       state_bytes         host memory that a park of it needs (target and draft together); residents' may be left at 0
                           for a first look (`Plan.has_parks`).
@@ -135,8 +137,11 @@ class View:
     n_cells          cells of the pool (the base cache where a window cache stands beside it).
     n_cells_found    cells beyond which the pool refused a batch though by the count it had room; None if it did not. It
                      is believed as long as anybody runs: what runs has to fit, what waits is not failed for it.
-    n_cells_used     cells in use, each once: idle slots' prompts, STARTED leftovers, PREEMPTING until released, and
-                     RESTORING included.
+    n_cells_used     cells in use or promised, each once: idle slots' prompts, STARTED leftovers, PREEMPTING until
+                     released, and RESTORING included, from its order on. Promised are those of a restore whose state is
+                     on its way to staging memory: the pool still has them, and nobody else may get them, or the state
+                     would find none when it is there. The steps ahead that each admission leaves clear cover what the
+                     others take meanwhile, so that this parks nobody.
     n_batch_tokens   the most prompt tokens that one pass decodes, all slots together (media chunks come on top).
     ram_limit_bytes  `--preempt-ram` in bytes; None = no limit.
     ram_held_bytes   host memory held by or for tasks, buffers kept for the next park included.

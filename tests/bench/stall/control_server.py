@@ -37,6 +37,9 @@ class NoCopy:
         self.state_bytes = 1 + seq_id  # anything but "no state"
         self._n_polls_left = _N_POLLS
 
+    def prefetch(self) -> bool:
+        return False
+
     def restore(self, seq_id: int) -> None:
         self.state_bytes = 0 * seq_id
         self._n_polls_left = _N_POLLS

@@ -6,10 +6,10 @@ import threading
 from typing import Any
 
 import pytest
-from pyggml_server.engine import landings
+from pyggml_server.engine import restores, shared_prompt
 from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 
 from pyggml import rows_by_position
@@ -42,6 +42,37 @@ class HeldParks:
         self._simdev.release()
 
 
+class HeldPrefetches:
+    """Holds the next way to staging memory of each slot in `slot_ids` until `release`; `wait_for_one` returns once one
+    was issued."""
+
+    def __init__(self, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slot_ids: set[int] = set()
+        self._simdev = simdev
+        self._is_issued = threading.Event()
+        prefetch = shared_prompt.prefetch
+
+        def held_prefetch(unit: list[Slot]) -> bool:
+            is_held = any(slot.id in self.slot_ids for slot in unit)
+            self.slot_ids -= {slot.id for slot in unit}
+            simdev.set("hold", int(is_held))
+            try:
+                is_issued = prefetch(unit)
+            finally:
+                simdev.set("hold", 0)
+            if is_held and is_issued:
+                self._is_issued.set()
+            return is_issued
+
+        monkeypatch.setattr(shared_prompt, "prefetch", held_prefetch)
+
+    def wait_for_one(self) -> None:
+        assert self._is_issued.wait(TIMEOUT_S), "nothing went to staging memory"
+
+    def release(self) -> None:
+        self._simdev.release()
+
+
 class HeldRestores:
     """No restore is seen to be done by asking, only by waiting; `wait_for_one` returns once one was issued."""
 
@@ -67,7 +98,7 @@ class RowWatch:
         self.n_compared = 0
         self.differing: list[int] = []
         self._before: dict[int, Any] = {}
-        land = landings._land
+        let_run = restores.let_run
         save = AsyncTransfer.save
 
         def watched_save(transfer: AsyncTransfer, seq_id: int) -> None:
@@ -75,14 +106,13 @@ class RowWatch:
             save(transfer, seq_id)
             self._before[seq_id] = before
 
-        def watched_land(state: EngineState, slot: Slot) -> None:
-            is_restore = slot.phase is SlotPhase.RESTORING
-            land(state, slot)
-            if is_restore and slot.id in self._before:
+        def watched_let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+            let_run(state, slot, copy)
+            if slot.id in self._before:
                 self._compare(slot.id, rows_by_position(state.runtime.context.save_state(slot.id)))
 
         monkeypatch.setattr(AsyncTransfer, "save", watched_save)
-        monkeypatch.setattr(landings, "_land", watched_land)
+        monkeypatch.setattr(restores, "let_run", watched_let_run)
 
     def _compare(self, slot_id: int, after: Any) -> None:
         self.n_compared += 1

@@ -63,13 +63,15 @@ def test_an_engine_that_stops_with_copies_in_flight_waits_for_them(model: Path, 
 
 
 def test_a_planted_early_release_of_cells_is_refused_and_without_the_guard_changes_rows(
-    model: Path, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
+    model: Path, simdev: SimdevLibrary, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = apply._issued
     monkeypatch.setattr(apply, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_landing=False))
+    simdev.set("latency_ns", 5_000_000)  # so that the copy has not ended when its cells are released
     with engine(model, every_n_tokens=6) as harness:
         running = harness.run(**chat(0, 20))
         assert "has a copy in flight and cannot be removed" in str(running.error())
+    simdev.set("latency_ns", 0)
     monkeypatch.setattr(TransfersInFlight, "check_none", lambda *_: None)
     held_parks.slot_ids = {0}
     with engine(model, every_n_tokens=20, n_ctx=256) as harness:
@@ -96,11 +98,19 @@ def test_a_planted_early_reuse_of_a_buffer_changes_rows(
     assert rows.differing
 
 
+@pytest.mark.parametrize("staging_mib", [0, 1])
 def test_random_traffic_keeps_the_books_in_order(
-    model: Path, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path,
+    staging_mib: int,
+    simdev: SimdevLibrary,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     simdev.set("latency_ns", 2000)
-    with watched(monkeypatch, caplog), engine(model, n_ctx=256, every_n_tokens=3, ram_mib=2) as harness:
+    with (
+        watched(monkeypatch, caplog),
+        engine(model, n_ctx=256, every_n_tokens=3, ram_mib=2, staging_mib=staging_mib) as harness,
+    ):
         everyone = [harness.start(**chat(i, 5 + 3 * (i % 9), stream=i % 2 == 0)) for i in range(30)]
         for running in everyone[::4]:
             harness.cancel(running)

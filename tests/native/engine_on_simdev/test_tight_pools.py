@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import landings
+from pyggml_server.engine import landings, restores
 from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
@@ -91,16 +92,24 @@ def test_a_parked_sequence_that_cannot_fit_fails_with_the_context_error(
         assert is_at_rest(harness)
 
 
-def test_back_to_back_restores_do_not_park_somebody_at_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("staging_mib", [0, 16])
+def test_back_to_back_restores_do_not_park_somebody_at_once(
+    model: Path, staging_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
-    land = landings._land
+    land_park, let_run = landings._land_park, restores.let_run
 
-    def noted(state: EngineState, slot: Slot) -> None:
-        order.append(f"{slot.phase.value} {slot.id} after {slot.active_job.n_decoded}")
-        land(state, slot)
+    def noted_land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+        order.append(f"preempting {slot.id} after {slot.active_job.n_decoded}")
+        land_park(state, slot, copy)
 
-    monkeypatch.setattr(landings, "_land", noted)
-    with engine(model, n_ctx=256, rotate_s=0) as harness:
+    def noted_let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+        order.append(f"restoring {slot.id} after {slot.active_job.n_decoded}")
+        let_run(state, slot, copy)
+
+    monkeypatch.setattr(landings, "_land_park", noted_land_park)
+    monkeypatch.setattr(restores, "let_run", noted_let_run)
+    with engine(model, n_ctx=256, rotate_s=0, staging_mib=staging_mib) as harness:
         chats = [harness.start(**chat(i, 80)) for i in range(4)]
         harness.wait(*chats)
         assert n_finished(chats) == 4

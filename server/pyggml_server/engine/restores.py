@@ -1,0 +1,103 @@
+"""The way back into the pool: in two steps where the state goes through staging memory. Engine thread; never blocks.
+
+First the state goes to staging memory, and the slot holds no cells: those that it will take are promised to it, so that
+the planner gives them to nobody. When it is there, one pass gives the slot its cells, issues the scatter into them and
+lets it run: what decodes meanwhile waits for the scatter, and not for the link. A state that cannot go that way takes
+its cells at once, and the slot runs when the copy has landed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from pyggml_server.engine import endings, shared_prompt
+from pyggml_server.engine.copy_in_flight import CopyInFlight, CopyStep
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slot_states import SlotPhase
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.history import EventKind
+from pyggml_server.messages import Notice
+from pyggml_server.planner.plan import Reason
+from pyggml_server.planner.view import RESIDENT_PHASES
+
+log = logging.getLogger(__name__)
+
+
+def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
+    """Issue the first step for parked slots that come back together."""
+    started_s = state.clock()
+    sizes_bytes = [slot.transfer.state_bytes for slot in unit]
+    for slot in unit:
+        slot.state.move(SlotPhase.RESTORING)
+    try:
+        step = CopyStep.PREFETCH if shared_prompt.prefetch(unit) else CopyStep.RESTORE
+        if step is CopyStep.RESTORE:
+            shared_prompt.restore(state.pool, unit)
+    except TransferRefusedError as error:
+        _refuse(state, unit, error)
+        return
+    issue_s = state.clock() - started_s
+    for slot, n_bytes in zip(unit, sizes_bytes, strict=True):
+        slot.copy = CopyInFlight(step, reason, len(slot.tokens), n_bytes, started_s, issue_s)
+        slot.parked_for_request = None
+
+
+def bring_in(state: EngineState, unit: list[Slot]) -> None:
+    """The second step: all of these states are in staging memory. The slots run from here on."""
+    started_s = state.clock()
+    try:
+        shared_prompt.restore(state.pool, unit)
+    except TransferRefusedError as error:
+        _refuse(state, unit, error)
+        return
+    issue_s = state.clock() - started_s
+    for slot in unit:
+        prefetch, slot.copy = slot.copy, None
+        assert prefetch is not None, f"slot {slot.id} is {slot.phase.name} and has nothing in staging memory"
+        prefetch_s = started_s - prefetch.started_s
+        whole = replace(prefetch, issue_s=prefetch.issue_s + issue_s, prefetch_s=prefetch_s)
+        let_run(state, slot, whole)
+        slot.copy = replace(whole, step=CopyStep.SCATTER, started_s=started_s)
+
+
+def let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+    """The restored slot goes on where it was parked. Logs and counts the restore."""
+    slot.state.come_back()
+    slot.has_run_since_restore = False
+    now_s = end_wait(state, slot)
+    took_s = now_s - copy.started_s
+    tally = state.counters.tally
+    tally.restores_total += 1
+    tally.restored_bytes_total += copy.n_bytes
+    tally.restore_seconds_total += took_s
+    tally.restore_issue_seconds_total += copy.issue_s
+    tally.restore_prefetch_seconds_total += copy.prefetch_s
+    state.last_copy_at_s = now_s
+    state.recorder.note(EventKind.RESTORE, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
+    log.info("slot %d: restored task %d %s", slot.id, slot.active_job.task_id, copy.in_words(took_s))
+
+
+def end_wait(state: EngineState, slot: Slot) -> float:
+    """The slot is resident again. Returns the time of that; what it waited is no time of its task's."""
+    job = slot.active_job
+    now_s = state.clock()
+    waited_s = now_s - slot.parked_at_s
+    job.parked_s += waited_s
+    job.task.add_pause(int(waited_s * 1e6))
+    slot.resident_since_s = now_s
+    slot.parked_for_request = None
+    state.outbox.append(Notice(job.task_id, "resumed"))
+    return now_s
+
+
+def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -> None:
+    """They keep their states and their places in line, unless nobody is left who could make room."""
+    for slot in unit:
+        slot.copy = None
+        slot.state.move(SlotPhase.PREEMPTED)
+        state.pool.release_cells(slot)
+    log.warning("slot %d: restore refused: %s", unit[0].id, error)
+    if not any(other.phase in RESIDENT_PHASES for other in state.slots):
+        endings.fail_for_room(state, unit[0])  # else it would be tried again for ever
