@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,12 @@ from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.model import Model
 from pyggml.sequences import SequenceMemory
+from pyggml.state_files import appearing_whole, read_state_file
 from pyggml.state_format import (
     MAGIC_BYTES,
     SEQUENCE_HEADER_BYTES,
     Buffer,
     byte_view,
-    file_to_state,
     first_positions,
 )
 from pyggml.vocab import Tokens, token_array
@@ -116,16 +115,11 @@ class SequenceStates(SequenceMemory):
         array = token_array(tokens, self._n_vocab)
         if wrap_tokens:
             array = state_format.wrap_tokens(array)
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
         written = ffi.new("size_t *")
         source = ffi.from_buffer("llama_token[]", array)
-        try:
+        with appearing_whole(path) as partial:
             arguments = (self._context(), os.fsencode(partial), seq_id, source, len(array), written)
             call(lib.pyggml_state_save_file, *arguments, error=StateError)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
         return int(written[0])
 
     def load_state_file(self, path: str | os.PathLike[str], seq_id: int, max_tokens: int | None = None) -> Tokens:
@@ -136,11 +130,8 @@ class SequenceStates(SequenceMemory):
         """
         self._memory()
         self._check_seq(seq_id)
-        file = np.fromfile(path, np.uint8)
+        tokens, state = read_state_file(path, max_tokens)
         try:
-            tokens, state = file_to_state(file)
-            if max_tokens is not None and len(tokens) > max_tokens:
-                raise InvalidArgumentError(f"it carries {len(tokens)} tokens, allowed are {max_tokens}")
             self.restore_state(state, seq_id)
         except PyggmlError as error:
             raise type(error)(f"{os.fspath(path)}: {error}") from None

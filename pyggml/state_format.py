@@ -103,11 +103,16 @@ def first_positions(state: Buffer) -> npt.NDArray[np.int32] | None:
 
 def state_to_file(state: Buffer, tokens: npt.NDArray[np.int32]) -> bytes:
     """The bytes of a sequence file with this state and these tokens, as `llama_state_seq_load_file` reads them."""
+    return b"".join(state_to_file_parts(state, tokens))
+
+
+def state_to_file_parts(state: Buffer, tokens: npt.NDArray[np.int32]) -> tuple[bytes, bytes, memoryview]:
+    """The same in parts: header, tokens, and the rows, which are a view of the state."""
     data = byte_view(state)
     if bytes(data[:4]) != MAGIC_BYTES:
         raise StateError("this is no sequence state: it does not begin with the magic number")
     header = _FILE_HEADER.pack(lib.LLAMA_STATE_SEQ_MAGIC, lib.LLAMA_STATE_SEQ_VERSION, len(tokens))
-    return b"".join((header, np.asarray(tokens, "<i4").tobytes(), data[SEQUENCE_HEADER_BYTES:]))
+    return header, np.asarray(tokens, "<i4").tobytes(), data[SEQUENCE_HEADER_BYTES:]
 
 
 def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:

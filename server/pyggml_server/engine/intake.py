@@ -189,4 +189,4 @@ def _kept_prompts(state: EngineState) -> KeptPrompts:
     """The prompt cache: copied beside the decoding where that can be."""
     if state.side is None:
         return KeptPrompts(state.runtime, state.pool)
-    return KeptPromptsBeside(state.runtime, state.pool, state.side)
+    return KeptPromptsBeside(state.runtime, state.pool, state.slots, state.side)

@@ -11,6 +11,7 @@ from pyggml_server.engine import chunk_reuse, shared_prompt
 from pyggml_server.engine.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slot import Slot
 from pyggml_server.native.border import StateError, UnsupportedError
+from pyggml_server.native.slot_file import check_tokens
 
 if TYPE_CHECKING:
     from pyggml_server.native.adapters import Adapters
@@ -111,14 +112,16 @@ class Pool:
         then."""
         self.clear(slot)  # the draft's too, which the file has not
         tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
-        n_vocab = self._runtime.model.vocab.n_tokens
-        if ((tokens < 0) | (tokens >= n_vocab)).any():
-            raise StateError("Invalid tokens in slot save file")
+        check_tokens(tokens, self._runtime.model.vocab.n_tokens)
+        self.adopt(slot, tokens.tolist())
+
+    def adopt(self, slot: Slot, tokens: list[int]) -> None:
+        """The slot's cells, which were restored from a file, are those of these tokens. Raises StateError if not."""
         pos_max = self._context.seq_pos_max(slot.id)
         n_positions = 0 if pos_max is None else pos_max + 1
         if n_positions != len(tokens):
             raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
-        slot.tokens[:] = tokens.tolist()
+        slot.tokens[:] = tokens
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""

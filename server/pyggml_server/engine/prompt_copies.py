@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.prompt_cache import KeptPrompts
 from pyggml_server.engine.side_copies import SideCopies
@@ -47,8 +48,9 @@ class _Save:
 class KeptPromptsBeside(KeptPrompts):
     """The same decisions, and no copy that stops anybody."""
 
-    def __init__(self, runtime: Runtime, pool: Pool, copies: SideCopies) -> None:
+    def __init__(self, runtime: Runtime, pool: Pool, slots: Iterable[Slot], copies: SideCopies) -> None:
         super().__init__(runtime, pool)
+        self._slots = slots
         self._copies = copies
         self._coming: list[_Save] = []
 
@@ -164,6 +166,7 @@ class KeptPromptsBeside(KeptPrompts):
                 return None
             self._pool.clear(slot)
             try:
+                shared_prompt.check_unpromised(self._pool, self._slots, len(kept.tokens))
                 into.restore(slot.id)
             except TransferRefusedError as error:
                 log.warning("slot %d: a prompt of the cache could not be restored: %s", slot.id, error)

@@ -126,6 +126,13 @@ def save(pool: Pool, unit: list[Slot]) -> None:
             leave(slot)  # its cells stay, and theirs come back beside them
 
 
+def check_unpromised(pool: Pool, slots: Iterable[Slot], n_cells: int) -> None:
+    """Raises TransferRefusedError where so many more cells would be those that slots on their way in were promised."""
+    n_promised = n_promised_cells(slots)
+    if n_promised and pool.n_cells_used() + n_promised + n_cells > pool.n_cells:
+        raise TransferRefusedError(f"{n_promised} free cells are promised to others")
+
+
 def n_promised_cells(slots: Iterable[Slot]) -> int:
     """Cells that those of these slots will take whose states are on their way to staging memory."""
     promised = [slot for slot in slots if slot.is_promised_cells]

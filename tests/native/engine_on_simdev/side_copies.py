@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from pyggml_server.engine.bounce import Bounce
-from pyggml_server.native.kept_prompt import KeptPrompt
 
 from tests.engine.harness import TIMEOUT_S
 from tests.native.simdev_library import SimdevLibrary
@@ -63,18 +62,18 @@ class HeldCopies:
 
 
 class HeldHelper:
-    """The helper thread stands still before it copies a prompt in one direction (`put`, `copy_to`), until `go_on`."""
+    """The helper thread stands still before it copies something in one direction, until `go_on`."""
 
-    def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, owner: object, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arrived, self._may_go = threading.Event(), threading.Event()
-        work = getattr(KeptPrompt, name)
+        work = getattr(owner, name)
 
-        def held(kept: KeptPrompt, states: object) -> None:
+        def held(*arguments: object) -> object:
             self._arrived.set()
             assert self._may_go.wait(TIMEOUT_S)
-            work(kept, states)
+            return work(*arguments)
 
-        monkeypatch.setattr(KeptPrompt, name, held)
+        monkeypatch.setattr(owner, name, held)
 
     def wait_until_there(self) -> None:
         assert self._arrived.wait(TIMEOUT_S), "the helper was not asked"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.bounce import Bounce
 from pyggml_server.engine.prompt_copies import KeptPromptsBeside
 from pyggml_server.engine.side_job import Helper
@@ -118,7 +119,7 @@ def test_what_is_kept_is_what_the_slot_had(staging_mib: int, model: Path, monkey
 def test_a_prompt_is_found_once_it_is_whole_and_waited_for_until_then(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    helper = HeldHelper("put", monkeypatch)
+    helper = HeldHelper(KeptPrompt, "put", monkeypatch)
     with engine(model, n_slots=3, staging_mib=16) as harness:
         harness.run(**kept(0, id_slot=0))
         other = harness.start(**chat(1, 200, stream=True, id_slot=1))
@@ -136,7 +137,7 @@ def test_a_slot_that_waits_for_its_save_is_taken_with_what_it_holds(
 ) -> None:
     with engine(model, n_slots=4, staging_mib=16) as harness:
         harness.run(**kept(0, id_slot=0))
-        helper = HeldHelper("put", monkeypatch)
+        helper = HeldHelper(KeptPrompt, "put", monkeypatch)
         harness.run(**kept(1, id_slot=1))  # slot 0 is saved, the helper stands still
         helper.wait_until_there()
         harness.run(**kept(2, id_slot=2))  # slot 1 waits for its turn
@@ -169,6 +170,19 @@ def test_a_prompt_that_needs_the_cells_of_a_slot_under_way_waits_for_them(model:
         assert n_cached(harness.run(**chat(0, 4, n_prompt=150, **KEEPS))) == 149
 
 
+def test_a_prompt_does_not_take_the_cells_that_a_parked_chat_was_promised(
+    model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine(model, n_slots=2) as harness:
+        for i in (0, 1):
+            harness.run(**kept(i, id_slot=0))
+        monkeypatch.setattr(shared_prompt, "n_promised_cells", lambda _: 512 - 42)
+        assert n_cached(harness.run(**kept(0, id_slot=0))) == 0
+        monkeypatch.setattr(shared_prompt, "n_promised_cells", lambda _: 512 - 43)
+        assert n_cached(harness.run(**kept(1, id_slot=0))) == 39
+    assert held.n_restores == 1
+
+
 @pytest.mark.parametrize("stage", ["save", "put", "copy_to", "restore"])
 def test_cancel_in_every_stage_of_an_exchange_leaves_no_slot_stuck(
     stage: str, model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
@@ -177,7 +191,7 @@ def test_cancel_in_every_stage_of_an_exchange_leaves_no_slot_stuck(
         for i in (0, 1):
             harness.run(**kept(i, id_slot=0))
         is_copy = stage in ("save", "restore")
-        helper = None if is_copy else HeldHelper(stage, monkeypatch)
+        helper = None if is_copy else HeldHelper(KeptPrompt, stage, monkeypatch)
         held.hold(stage)
         running = harness.start(**kept(0, id_slot=0))
         held.wait_for_one() if helper is None else helper.wait_until_there()
@@ -197,7 +211,7 @@ def test_an_engine_that_stops_in_any_stage_waits_for_it(
     with engine(model, n_slots=2) as harness:
         for i in (0, 1):
             harness.run(**kept(i, id_slot=0))
-        helper = HeldHelper(stage, monkeypatch) if stage in ("put", "copy_to") else None
+        helper = HeldHelper(KeptPrompt, stage, monkeypatch) if stage in ("put", "copy_to") else None
         held.hold(stage)
         running = harness.start(**kept(0, id_slot=0))
         held.wait_for_one() if helper is None else helper.wait_until_there()

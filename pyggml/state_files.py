@@ -1,0 +1,62 @@
+"""Sequence files without a context: written from a state, read as one. Any thread; blocks; the GIL is released.
+
+`Context.save_state_file` and `load_state_file` are for those who need no state in between.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import state_format
+from pyggml.errors import InvalidArgumentError, PyggmlError
+from pyggml.state_format import Buffer, Rows, file_to_state, state_to_file_parts
+
+PathLike = str | os.PathLike[str]
+
+
+@contextmanager
+def appearing_whole(path: PathLike) -> Iterator[Path]:
+    """Another name, to write to: what is there at the end gets this one; nothing does if that fails."""
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.partial-{os.getpid()}-{threading.get_ident()}")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_state_file(path: PathLike, state: Buffer, tokens: npt.NDArray[np.int32], *, wrap_tokens: bool = False) -> int:
+    """Writes what `Context.save_state_file` writes of a sequence with this state. Returns the bytes written.
+
+    The file appears whole or not at all. Raises OSError, and StateError where `state` is none.
+    """
+    parts = state_to_file_parts(state, state_format.wrap_tokens(tokens) if wrap_tokens else tokens)
+    with appearing_whole(path) as partial, partial.open("wb", buffering=0) as file:
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                left = left[file.write(left) :]
+    return sum(len(part) for part in parts)
+
+
+def read_state_file(path: PathLike, max_tokens: int | None = None) -> tuple[npt.NDArray[np.int32], Rows]:
+    """The tokens of a sequence file, of stock llama.cpp too, and its state, as `Context.restore_state` reads it.
+
+    Raises OSError, StateError, and InvalidArgumentError for more than `max_tokens` tokens.
+    """
+    file = np.fromfile(path, np.uint8)
+    try:
+        tokens, state = file_to_state(file)
+        if max_tokens is not None and len(tokens) > max_tokens:
+            raise InvalidArgumentError(f"it carries {len(tokens)} tokens, allowed are {max_tokens}")
+    except PyggmlError as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
+    return tokens, state

@@ -1,0 +1,77 @@
+"""Slots to files and back beside the decoding: through the memory that cached prompts pass through. Engine thread.
+
+A saved slot is free for others once its cells are not needed any more; the file appears when it is whole. A file is
+read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from pyggml_server.engine import shared_prompt
+from pyggml_server.engine.side_copies import SideCopies
+from pyggml_server.engine.side_job import Steps, landed
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.native import slot_file
+from pyggml_server.native.border import NoRoomError, PyggmlError
+
+
+class TooLargeError(Exception):
+    """The state does not fit into that memory; nothing has changed."""
+
+
+class SlotFiles:
+    """The steps of saves and restores."""
+
+    def __init__(self, state: EngineState, copies: SideCopies) -> None:
+        self._state = state
+        self._copies = copies
+
+    def save(self, slot: Slot, path: str) -> Steps[int]:
+        """Returns the bytes written. Raises OSError, PyggmlError, TransferRefusedError, TooLargeError."""
+        out = self._copies.out
+        tokens = list(slot.tokens)
+        with out.turn():
+            sizes_bytes = out.sizes_bytes(slot.id)
+            if not out.holds(sizes_bytes):
+                raise TooLargeError
+            out.save(slot.id, sizes_bytes)
+            if not out.frees_on_issue:
+                yield from landed(out)
+            slot.side_job = None
+            yield from landed(out)
+            states = out.states()
+            return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens)))
+
+    def restore(self, slot: Slot, path: str) -> Steps[None]:
+        """Raises OSError and PyggmlError with the slot as it was; TransferRefusedError, and PyggmlError, where it was
+        cleared; TooLargeError."""
+        into, helper, pool = self._copies.into, self._copies.helper, self._state.pool
+        n_vocab = self._state.runtime.model.vocab.n_tokens
+        with into.turn():
+            tokens, state = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
+            if not into.holds([len(state)]):
+                raise TooLargeError
+            blanks = into.blanks([len(state)])
+            yield from helper.run(lambda: _fill(blanks, state))
+            pool.clear(slot)
+            shared_prompt.check_unpromised(pool, self._state.slots, len(tokens))
+            into.restore(slot.id)
+            try:
+                pool.adopt(slot, tokens)
+            except PyggmlError:
+                into.wait()
+                pool.clear(slot)  # nobody knows what it holds
+                raise
+            yield from landed(into)
+
+
+def _fill(blanks: list[slot_file.State], state: slot_file.State) -> None:
+    blanks.pop()[:] = state
+
+
+def reason_of(error: Exception) -> Exception:
+    """What was behind a copy that was refused."""
+    if not isinstance(error, TransferRefusedError):
+        return error
+    return error.__cause__ if isinstance(error.__cause__, PyggmlError) else NoRoomError(str(error))

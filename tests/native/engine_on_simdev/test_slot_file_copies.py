@@ -1,0 +1,197 @@
+"""Slots to files and back beside the decoding: who goes on, what is in the file, what a bad file leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyggml_server.engine.bounce import Bounce
+from pyggml_server.messages import Answered, Call, Cancel, Cancelled, SlotAction, SlotVerb
+from pyggml_server.native import slot_file
+
+from tests.engine.harness import EngineHarness, Running
+from tests.engine.invariants import watched
+from tests.native.engine_on_simdev.chats import chat, engine
+from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
+from tests.native.simdev_library import SimdevLibrary
+
+N_KEPT = 43  # a prompt of 40 and 4 tokens, of which the last is not decoded
+
+
+@pytest.fixture(autouse=True)
+def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with watched(monkeypatch, caplog):
+        yield
+
+
+@pytest.fixture
+def held(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldCopies:
+    return HeldCopies(simdev, monkeypatch)
+
+
+def kept(number: int, **more: object) -> dict[str, object]:
+    return chat(number, 4, n_prompt=40, cache_prompt=True, temperature=0, **more)
+
+
+def n_cached(running: Running) -> int:
+    timings = running.result()["timings"]
+    assert isinstance(timings, dict)
+    return int(timings["cache_n"])
+
+
+def start(harness: EngineHarness, verb: SlotVerb, slot_id: int, path: Path) -> int:
+    return harness.start_call(lambda task_id: SlotAction(task_id, verb, slot_id, path.name, str(path)))
+
+
+def act(harness: EngineHarness, verb: SlotVerb, slot_id: int, path: Path) -> dict[str, object]:
+    def make(task_id: int) -> Call:
+        return SlotAction(task_id, verb, slot_id, path.name, str(path))
+
+    return harness.call(make)
+
+
+def write_at_once(harness: EngineHarness, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without the memory that it would pass through."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Bounce, "holds", lambda *_: False)
+        act(harness, SlotVerb.SAVE, 0, path)
+
+
+@pytest.mark.parametrize("staging_mib", [0, 16])
+def test_a_file_is_the_one_that_is_written_at_once_and_comes_back(
+    staging_mib: int, model: Path, tmp_path: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, at_once = tmp_path / "beside.bin", tmp_path / "at once.bin"
+    with engine(model, n_slots=2, staging_mib=staging_mib) as harness:
+        text = harness.run(**kept(0, id_slot=0)).text()
+        saved = act(harness, SlotVerb.SAVE, 0, beside)
+        assert (saved["n_saved"], saved["n_written"], held.n_saves) == (N_KEPT, beside.stat().st_size, 1)
+        write_at_once(harness, at_once, monkeypatch)
+        assert (held.n_saves, beside.read_bytes() == at_once.read_bytes()) == (1, True)
+        restored = act(harness, SlotVerb.RESTORE, 1, at_once)
+        assert (restored["n_restored"], restored["n_read"], held.n_restores) == (N_KEPT, saved["n_written"], 1)
+        again = harness.run(**kept(0, id_slot=1))
+        assert (n_cached(again), again.text()) == (39, text)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["at once.bin", "beside.bin"]
+
+
+@pytest.mark.parametrize("verb", [SlotVerb.SAVE, SlotVerb.RESTORE])
+def test_tokens_of_others_keep_coming_while_a_file_is_on_its_way(
+    verb: SlotVerb, model: Path, tmp_path: Path, held: HeldCopies
+) -> None:
+    file = tmp_path / "slot.bin"
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        held.hold(verb.value)
+        task_id = start(harness, verb, 0, file)
+        held.wait_for_one()
+        stays = harness.run(**chat(1, 50, id_slot=1))
+        assert stays.result()["tokens_predicted"] == 50
+        assert task_id not in harness._calls
+        held.release()
+        assert isinstance(harness.last_of_call(task_id), Answered)
+
+
+def test_a_slot_that_left_through_staging_runs_while_its_file_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, before = tmp_path / "slot.bin", tmp_path / "before.bin"
+    with engine(model, n_slots=1 + 1, staging_mib=16) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, before)
+        helper = HeldHelper(slot_file, "write", monkeypatch)
+        task_id = start(harness, SlotVerb.SAVE, 0, file)
+        helper.wait_until_there()
+        assert n_cached(harness.run(**kept(0, id_slot=0))) == 39
+        assert not file.exists()
+        helper.go_on()
+        assert isinstance(harness.last_of_call(task_id), Answered)
+        assert file.read_bytes() == before.read_bytes()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no sequence file at all", "cut"], ids=str)
+def test_a_file_that_cannot_be_used_leaves_the_slot_as_it_was(
+    content: bytes | str | None, model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "bad.bin"
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        if content == "cut":
+            act(harness, SlotVerb.SAVE, 0, file)
+            file.write_bytes(file.read_bytes()[:100])
+        elif isinstance(content, bytes):
+            file.write_bytes(content)
+        error = act(harness, SlotVerb.RESTORE, 0, file)
+        assert error["code"] == 400
+        assert str(error["message"]).startswith("Unable to restore slot: ")
+        assert n_cached(harness.run(**kept(0, id_slot=0))) == 39
+
+
+def test_a_file_whose_rows_are_cut_off_leaves_an_empty_slot(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cut.bin"
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        file.write_bytes(file.read_bytes()[:-1000])
+        assert act(harness, SlotVerb.RESTORE, 0, file)["code"] == 400
+        assert harness.engine.snapshot().slots[0].n_cells == 0
+        assert n_cached(harness.run(**kept(0, id_slot=0))) == 0
+
+
+def test_tokens_that_do_not_belong_to_the_rows_are_refused_and_leave_an_empty_slot(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lies.bin"
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        content = bytearray(file.read_bytes())
+        n_head, n_words = 12, N_KEPT + 4
+        packed = np.frombuffer(content[n_head : n_head + 4 * n_words], "<i4").copy()
+        packed[2] -= 1  # one token fewer
+        tokens = np.delete(packed, 5)
+        content[8:12] = (n_words - 1).to_bytes(4, "little")
+        file.write_bytes(bytes(content[:n_head]) + tokens.tobytes() + bytes(content[n_head + 4 * n_words :]))
+        error = act(harness, SlotVerb.RESTORE, 1, file)
+        assert f"{N_KEPT - 1} tokens for {N_KEPT} positions" in str(error["message"])
+        assert harness.engine.snapshot().slots[1].n_cells == 0
+
+
+def test_a_file_for_which_the_pool_has_no_room_is_refused_in_llama_servers_words(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "large.bin"
+    with engine(model, "--no-cache-idle-slots", n_ctx=256, n_slots=2) as harness:
+        harness.run(**chat(0, 4, n_prompt=150, cache_prompt=True, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        error = act(harness, SlotVerb.RESTORE, 1, file)
+        assert "No available space in KV cache or invalid slot save file" in str(error["message"])
+
+
+def test_a_slot_that_cannot_be_written_is_the_servers_fault_and_keeps_what_it_has(model: Path, tmp_path: Path) -> None:
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        error = act(harness, SlotVerb.SAVE, 0, tmp_path / "no such folder" / "x.bin")
+        assert error == {"code": 500, "message": "Unable to save slot", "type": "server_error"}
+        assert n_cached(harness.run(**kept(0, id_slot=0))) == 39
+
+
+@pytest.mark.parametrize("ends", ["cancel", "stop"])
+@pytest.mark.parametrize("stage", ["save", "write", "read", "restore"])
+def test_an_action_that_is_cancelled_or_stopped_in_any_stage_ends_once_and_leaves_no_slot_stuck(
+    stage: str, ends: str, model: Path, tmp_path: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "slot.bin"
+    with engine(model, n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        helper = HeldHelper(slot_file, stage, monkeypatch) if stage in ("write", "read") else None
+        held.hold(stage)
+        verb = SlotVerb.SAVE if stage in ("save", "write") else SlotVerb.RESTORE
+        task_id = start(harness, verb, 0, file)
+        held.wait_for_one() if helper is None else helper.wait_until_there()
+        harness.engine.submit(Cancel(task_id)) if ends == "cancel" else harness.engine.stop()
+        assert harness.last_of_call(task_id) == Cancelled(task_id)
+        held.release() if helper is None else helper.go_on()
+        if ends == "cancel":
+            assert n_cached(harness.run(**kept(0, id_slot=0))) == 39
+    assert [path.name for path in tmp_path.iterdir()] == ["slot.bin"]
