@@ -15,6 +15,7 @@ from pyggml.batch import Batch
 from pyggml.context import Context
 from pyggml.errors import (
     AbortedError,
+    BufferTooSmallError,
     ClosedError,
     ComputeError,
     ContextCreationError,
@@ -44,6 +45,7 @@ from pyggml.vocab import Vocab
 __all__ = [
     "AbortedError",
     "Batch",
+    "BufferTooSmallError",
     "CacheType",
     "ClosedError",
     "ComputeError",

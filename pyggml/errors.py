@@ -62,6 +62,14 @@ class StateError(NativeError):
     """A sequence state could not be saved or restored."""
 
 
+class BufferTooSmallError(StateError):
+    """A transfer's buffer is too small for the state that should go there: `n_bytes` is what it needs."""
+
+    def __init__(self, message: str, n_bytes: int):
+        super().__init__(message)
+        self.n_bytes = n_bytes
+
+
 class UnappliedUpdateError(StateError):
     """The sequence has a shift or a copy that the next decode will carry out; a state saved now would be corrupt."""
 

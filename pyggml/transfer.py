@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pyggml.closing import Closing
 from pyggml.context import Context
-from pyggml.errors import NoRoomError, StateError
+from pyggml.errors import BufferTooSmallError, NoRoomError, StateError
 from pyggml.ffi import call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.transfer_buffer import TransferBuffer
@@ -45,28 +45,53 @@ class Transfer(TransferBuffer, Closing):
         self._is_staged = is_staged
         self._freed_on_issue = False
 
-    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+    def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
         """Issues the copy of the sequence's state into the buffer; returns the size of the state.
 
-        `n_bytes`: room for it, if it is known not to be less than `Context.state_size` would say. The cells must stay
-        the sequence's until the copy has ended, and until then the context refuses to remove them, unless
-        `freed_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of the last
-        state is alive), UnappliedUpdateError, OutOfMemoryError, StateError; nothing is copied then.
+        A buffer that is too small is made larger, which may block to page-lock it. Not so with `may_grow=False`, which
+        raises BufferTooSmallError, and with `n_bytes`, which is reserved before and not exceeded. To ask for
+        `Context.state_size` before costs as much as the save.
+
+        The cells must stay the sequence's until the copy has ended, and until then the context refuses to remove them,
+        unless `freed_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of
+        the last state is alive), UnappliedUpdateError, OutOfMemoryError, StateError; nothing is copied then, and the
+        state that the buffer held is lost.
         """
         context = self._idle_context()
         context.check_transferable(seq_id)
         self._check_no_views("saved over")
-        n_bytes = context.state_size(seq_id) if n_bytes is None else n_bytes
-        self.reserve(n_bytes)
-        self._n_state_bytes = 0
-        written = ffi.new("size_t *")
-        call(lib.pyggml_transfer_save, self._handle.pointer(), seq_id, n_bytes, 0, written, error=StateError)
-        self._n_state_bytes = int(written[0])
-        self._is_issued, self._is_own_state, self._is_prefetched = True, True, False
-        self._freed_on_issue = self._is_staged and self.frees_on_issue(seq_id)
+        may_grow = may_grow and n_bytes is None
+        if n_bytes is not None:
+            self.reserve(n_bytes)
+        elif may_grow and self.buffer_bytes == 0:
+            self.reserve(context.state_size(seq_id))
+        try:
+            self._issue_save(seq_id, self.buffer_bytes if n_bytes is None else n_bytes)
+        except BufferTooSmallError as error:
+            if not may_grow:
+                raise
+            self.reserve(error.n_bytes)
+            self._issue_save(seq_id, error.n_bytes)
+        self._is_issued, self._is_own_state = True, True
         if not self._freed_on_issue:
             self._context.transfers.add(seq_id, self)
         return self._n_state_bytes
+
+    def _issue_save(self, seq_id: int, room_bytes: int) -> None:
+        if room_bytes == 0:
+            needed_bytes = self._context.state_size(seq_id)
+            raise BufferTooSmallError(f"the state has {needed_bytes} bytes, and there is no buffer", needed_bytes)
+        self._n_state_bytes, self._is_prefetched = 0, False
+        n_bytes, frees = ffi.new("size_t *"), ffi.new("bool *")
+        arguments = (self._handle.pointer(), seq_id, room_bytes, 0, n_bytes, frees)
+        try:
+            call(lib.pyggml_transfer_save, *arguments, error=StateError)
+        except StateError as error:
+            if n_bytes[0] > 0:
+                raise BufferTooSmallError(str(error), int(n_bytes[0])) from None
+            raise
+        self._n_state_bytes = int(n_bytes[0])
+        self._freed_on_issue = self._is_staged and bool(frees[0])
 
     @property
     def freed_on_issue(self) -> bool:
@@ -102,6 +127,13 @@ class Transfer(TransferBuffer, Closing):
             call(lib.pyggml_transfer_prefetch, self._handle.pointer(), issued)
             self._is_prefetched = self._is_issued = bool(issued[0])
         return self._is_prefetched
+
+    def drop_prefetch(self) -> None:
+        """Gives up the place of a prefetched state in staging memory; blocks until it is there. The state is kept."""
+        if self._is_prefetched:
+            self._context.check_thread()
+            call(lib.pyggml_transfer_prefetch_drop, self._handle.pointer())
+            self._is_prefetched = self._is_issued = False
 
     def restore(self, seq_id: int) -> int:
         """Gives the sequence cells and issues the copy of the state into them; returns the size of the state.

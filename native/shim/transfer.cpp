@@ -105,10 +105,21 @@ int pyggml_transfer_release(struct llama_state_seq_copy * copy, pyggml_error * e
 }
 
 int pyggml_transfer_save(struct llama_state_seq_copy * copy, llama_seq_id seq_id, size_t size,
-                         llama_state_seq_flags flags, size_t * n, pyggml_error * err) {
+                         llama_state_seq_flags flags, size_t * n, bool * frees, pyggml_error * err) {
+    *n     = 0;
+    *frees = false;
     return pyggml_call(err, [&]() -> int {
-        *n = llama_state_seq_copy_save(copy, seq_id, size, flags);
-        return *n > 0 ? PYGGML_OK : pyggml_fail_with_log(err, PYGGML_E_RUNTIME, "the save was refused");
+        const bool issued = llama_state_seq_copy_save(copy, seq_id, size, flags) > 0;
+        *n                = llama_state_seq_copy_state_size(copy);
+        if (issued) {
+            *frees = llama_state_seq_copy_frees_on_issue(copy, seq_id);
+            return PYGGML_OK;
+        }
+        if (*n == 0) {
+            return pyggml_fail_with_log(err, PYGGML_E_RUNTIME, "the save was refused");
+        }
+        const std::string what = "the state has " + std::to_string(*n) + " bytes, there is room for ";
+        return pyggml_fail(err, PYGGML_E_RUNTIME, (what + std::to_string(size)).c_str());
     });
 }
 
@@ -132,6 +143,10 @@ int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq
 
 int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err) {
     return pyggml_call(err, [&] { *issued = llama_state_seq_copy_prefetch(copy); });
+}
+
+int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err) {
+    return pyggml_call(err, [&] { llama_state_seq_copy_prefetch_drop(copy); });
 }
 
 int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err) {

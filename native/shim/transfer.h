@@ -22,9 +22,10 @@ PYGGML_API void pyggml_transfer_free(struct llama_state_seq_copy * copy);
 PYGGML_API int pyggml_transfer_reserve(struct llama_state_seq_copy * copy, size_t size, pyggml_error * err);
 PYGGML_API int pyggml_transfer_release(struct llama_state_seq_copy * copy, pyggml_error * err);
 
-// Issues the copy; `n` is the size of the state in bytes, of which `size` bytes of the buffer are room for.
+// Issues the copy; `n` is the size of the state in bytes, of which `size` bytes of the buffer are room for, and `frees` what
+// pyggml_transfer_frees_on_issue would say. If it is refused only because the state is larger, `n` is what it needs, else 0.
 PYGGML_API int pyggml_transfer_save(struct llama_state_seq_copy * copy, llama_seq_id seq_id, size_t size,
-                                    llama_state_seq_flags flags, size_t * n, pyggml_error * err);
+                                    llama_state_seq_flags flags, size_t * n, bool * frees, pyggml_error * err);
 // `no_room` as in pyggml_state_set. The sequence holds no cells after a failure.
 PYGGML_API int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama_seq_id seq_id, size_t size,
                                        llama_state_seq_flags flags, size_t * n, bool * no_room, pyggml_error * err);
@@ -33,6 +34,8 @@ PYGGML_API int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy
                                               pyggml_error * err);
 // Moves the saved state to staging memory ahead of its restore, if it fits there.
 PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err);
+// Gives the staging memory of a prefetch back. Waits for it.
+PYGGML_API int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err);
 PYGGML_API int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err);
 PYGGML_API int pyggml_transfer_wait(struct llama_state_seq_copy * copy, pyggml_error * err);
 

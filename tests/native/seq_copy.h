@@ -30,7 +30,9 @@ inline Model load_model(int n_gpu_layers = 99) {
 
 class Chats {
 public:
-    explicit Chats(const Model & model, uint32_t n_ubatch = 64, size_t n_bytes_staging = 0) : model_(model.get()) {
+    explicit Chats(const Model & model, uint32_t n_ubatch = 64, size_t n_bytes_staging = 0,
+                   llama_flash_attn_type flash_attn_type = LLAMA_FLASH_ATTN_TYPE_AUTO)
+        : model_(model.get()) {
         llama_context_params params = llama_context_default_params();
         params.n_ctx           = 256;
         params.n_seq_max       = 4;
@@ -39,6 +41,7 @@ public:
         params.n_threads_batch = 1;
         params.kv_unified      = true;
         params.n_bytes_staging = n_bytes_staging;
+        params.flash_attn_type = flash_attn_type;
         context.reset(llama_init_from_model(model_, params));
         CHECK(context != nullptr);
     }

@@ -72,6 +72,29 @@ def test_a_restore_need_not_wait_for_the_prefetch(staged: Context, parked: Trans
     assert rows_by_position(staged.save_state(0)) == before
 
 
+def test_a_dropped_prefetch_leaves_the_state_and_its_room_in_staging_memory(make_context: MakeContext) -> None:
+    context = make_context(n_bytes_staging=2 * HALF_BYTES)
+    for seq_id in range(2):
+        go_on(context, seq_id, 0, 30)
+    with Transfer(context, is_staged=True) as first, Transfer(context, is_staged=True) as second:
+        for seq_id, transfer in enumerate((first, second)):
+            transfer.save(seq_id)
+            transfer.wait()
+            context.seq_remove(seq_id)
+        before = rows_by_position(first.state)
+        first.drop_prefetch()  # nothing to drop
+        assert first.prefetch()
+        assert not second.prefetch()  # the half for restores holds one
+        first.drop_prefetch()
+        assert first.done()
+        assert second.prefetch()
+        second.restore(1)
+        first.restore(0)
+        first.wait()
+        second.wait()
+        assert rows_by_position(context.save_state(0)) == before
+
+
 def test_a_prefetch_in_flight_takes_no_other_copy(parked: Transfer, simdev: SimdevLibrary) -> None:
     prefetch_held(simdev, parked)
     for misuse in (lambda: parked.save(1), lambda: parked.reserve(MIB), lambda: parked.state):

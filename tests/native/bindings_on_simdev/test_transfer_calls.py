@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyggml import Context, StateError, Transfer
+from pyggml import BufferTooSmallError, Context, StateError, Transfer
 from pyggml.ffi import lib
 from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
 
@@ -60,15 +60,45 @@ def test_a_save_into_a_buffer_that_is_there_and_a_restore_into_no_cells_call_not
     with Transfer(staged, is_staged=True) as transfer:
         n_bytes = staged.state_size(0)
         transfer.reserve(n_bytes)
-        assert calls.during(lambda: transfer.save(0, n_bytes)) == [
-            "pyggml_transfer_save",
-            "pyggml_transfer_frees_on_issue",
-        ]
+        assert calls.during(lambda: transfer.save(0, n_bytes)) == ["pyggml_transfer_save"]
         assert calls.during(lambda: transfer.freed_on_issue) == []
         assert transfer.freed_on_issue
         staged.seq_remove(0)
         transfer.wait()
         assert calls.during(lambda: transfer.restore(0)) == ["pyggml_memory_seq_pos", "pyggml_transfer_restore"]
+
+
+def test_a_save_asks_for_no_size_and_makes_a_buffer_that_is_too_small_as_large_as_the_state(
+    staged: Context, calls: NativeCalls
+) -> None:
+    want = staged.save_state(0)
+    with Transfer(staged, is_staged=True) as transfer:
+        transfer.reserve(1)
+        assert calls.during(lambda: transfer.save(0)) == [
+            "pyggml_transfer_save",
+            "pyggml_transfer_reserve",
+            "llama_state_seq_copy_buf_size",
+            "llama_state_seq_copy_buf_is_pinned",
+            "pyggml_transfer_save",
+        ]
+        transfer.wait()
+        assert transfer.state.tobytes() == want.tobytes()
+        assert calls.during(lambda: transfer.save(0)) == ["pyggml_transfer_save"]
+
+
+def test_a_save_that_may_not_grow_its_buffer_says_how_large_it_would_have_to_be(
+    staged: Context, calls: NativeCalls
+) -> None:
+    n_bytes = staged.state_size(0)
+    with Transfer(staged, is_staged=True) as transfer:
+        for room_bytes in (0, 1, n_bytes - 1):
+            transfer.reserve(room_bytes)
+            with pytest.raises(BufferTooSmallError, match=f"the state has {n_bytes} bytes") as refused:
+                transfer.save(0, may_grow=False)
+            assert (refused.value.n_bytes, transfer.buffer_bytes) == (n_bytes, room_bytes)
+            assert (transfer.n_state_bytes, transfer.done(), transfer.freed_on_issue) == (0, True, False)
+        transfer.reserve(n_bytes)
+        assert calls.during(lambda: transfer.save(0, may_grow=False)) == ["pyggml_transfer_save"]
 
 
 def test_what_buffer_there_is_needs_no_native_call(staged: Context, calls: NativeCalls) -> None:
