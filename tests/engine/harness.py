@@ -137,14 +137,16 @@ class EngineHarness:
         """Until every task of these requests has ended."""
         wanted = {task_id for running in runnings for task_id in running.task_ids}
         with self._changed:
-            assert self._changed.wait_for(lambda: wanted <= self._ended, TIMEOUT_S), "requests did not end"
+            assert self._changed.wait_for(lambda: wanted <= self._ended, TIMEOUT_S), (
+                f"of {wanted} did not end: {wanted - self._ended}; {self.engine.snapshot().slots}"
+            )
 
     def wait_for_tokens(self, running: Running, n_tokens: int) -> None:
         """Until a streamed request has given so many tokens, or ended."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: running.n_tokens() >= n_tokens or running.task_ids[0] in self._ended, TIMEOUT_S
-            )
+            ), f"{running.n_tokens()} of {n_tokens} tokens came; {self.engine.snapshot().slots}"
 
     def wait_for_notice(self, running: Running, text: str) -> None:
         """Until a request was told this, or ended."""

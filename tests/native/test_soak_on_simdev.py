@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.native.conftest import NativeTests
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 600
+LIMIT_S = 1800
 # Rounds with turns and with forced parks, in pools of a few states. `scripts/soak` takes others each time.
 SEED = "1085"
 
