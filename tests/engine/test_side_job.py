@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from pyggml_server.engine import prompt_copies
 from pyggml_server.engine.bounce import Bounce
 from pyggml_server.engine.side_copies import SideCopies
 from pyggml_server.engine.side_job import Awaited, Helper, SideJob, Steps
@@ -117,6 +118,35 @@ def test_turns_come_in_order_but_what_can_be_dropped_is_behind_the_others(copies
     optional[1].wait()
     assert done == ["first", "urgent", "idle b"]
     assert not copies.are_under_way
+
+
+def its_end(save: prompt_copies._Save) -> Awaited:
+    return save
+
+
+def that_it_comes(save: prompt_copies._Save) -> Awaited:
+    return prompt_copies._Coming([save], [], [1])
+
+
+@pytest.mark.parametrize("awaited", [its_end, that_it_comes])
+def test_who_waits_for_a_job_that_stands_in_line_is_not_waited_for_by_it(
+    awaited: Callable[[prompt_copies._Save], Awaited], copies: SideCopies
+) -> None:
+    """The exchange of prompts waits for its own save, whose turn comes after that of an idle slot: what the whole line
+    waits for is the idle slot's copy, and the exchange stands before that one in the list."""
+    done: list[str] = []
+
+    def exchange() -> Steps[None]:
+        save = copies.start("its save", in_turn(copies, "its save", done, Light()))
+        yield awaited(prompt_copies._Save([1], save))
+        done.append("exchange")
+
+    copies.start("idle", in_turn(copies, "idle", done, Light()), is_optional=True)
+    job = copies.start("exchange", exchange())
+    copies.poll()
+    assert copies.out.is_taken
+    job.wait()
+    assert done == ["idle", "its save", "exchange"]
 
 
 def test_a_turn_ends_with_its_job_however_that_ends(copies: SideCopies) -> None:

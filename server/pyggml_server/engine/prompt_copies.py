@@ -14,7 +14,7 @@ from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.prompt_cache import KeptPrompts
 from pyggml_server.engine.side_copies import SideCopies
-from pyggml_server.engine.side_job import SideJob, Steps, landed
+from pyggml_server.engine.side_job import InLine, SideJob, Steps, landed
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.native.kept_prompt import KeptPrompt
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Save:
+class _Save(InLine):
     """A prompt on its way to the cache. `has_left`: what the slot does with its cells is of no more interest."""
 
     tokens: list[int]
@@ -179,7 +179,7 @@ class KeptPromptsBeside(KeptPrompts):
             return kept
 
 
-class _Coming:
+class _Coming(InLine):
     """The moment at which no prompt is on its way to the cache that has more in common with the wanted one."""
 
     def __init__(self, saves: list[_Save], have: list[int], wanted: list[int]) -> None:

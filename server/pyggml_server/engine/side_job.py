@@ -30,7 +30,13 @@ class Awaited(Protocol):
 Steps = Generator[Awaited, None, Result]
 
 
-class Turn:
+class InLine:
+    """Something that is up to other jobs. Who waits for it has nothing of what can be had by one at a time."""
+
+    __slots__ = ()
+
+
+class Turn(InLine):
     """The moment at which nobody has what can be had by one at a time."""
 
     def __init__(self, is_taken: Callable[[], bool], free: Callable[[], None]) -> None:
@@ -60,8 +66,8 @@ class SideJob:
 
     @property
     def waits_in_line(self) -> bool:
-        """Whether it has nothing but its place in a line."""
-        return not self._is_done and (self._awaited is None or isinstance(self._awaited, Turn))
+        """Whether it has nothing but its place in a line, or waits for a job that has no more."""
+        return not self._is_done and (self._awaited is None or isinstance(self._awaited, InLine))
 
     @property
     def can_be_dropped(self) -> bool:
