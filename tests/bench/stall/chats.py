@@ -16,7 +16,7 @@ SILENCE_TIMEOUT_S = 300.0
 
 def run_chats(server: Server, n_chats: int, n_prompt: int, n_tokens: int, n_apart: int) -> list[Arrivals]:
     """Each chat starts when the one before it has `n_apart` tokens, so that forced parks do not fall together."""
-    chats = [_Chat(server, i, n_prompt, n_tokens) for i in range(n_chats)]
+    chats = [Chat(server, i, n_prompt, n_tokens) for i in range(n_chats)]
     for chat in chats:
         chat.start()
         chat.wait_for_tokens(n_apart)
@@ -35,12 +35,19 @@ def check_ended_well(chats: Sequence[Arrivals]) -> None:
             raise RuntimeError(chat.error)
 
 
-class _Chat(threading.Thread):
-    def __init__(self, server: Server, number: int, n_prompt: int, n_tokens: int) -> None:
+class Chat(threading.Thread):
+    """One chat, with a prompt of its own. `sent_s`: when its request went out; `n_cached`: what its prompt found."""
+
+    def __init__(
+        self, server: Server, number: int, n_prompt: int, n_tokens: int, *, caches_prompt: bool = False
+    ) -> None:
         super().__init__(name=f"chat {number}", daemon=True)
         self.number = number
         self.arrivals = Arrivals()
         self.error: str | None = None
+        self.sent_s = 0.0
+        self.n_cached = 0
+        self._caches_prompt = caches_prompt
         self._server = server
         self._n_prompt = n_prompt
         self._n_tokens = n_tokens
@@ -70,11 +77,12 @@ class _Chat(threading.Thread):
             "n_predict": self._n_tokens,
             "seed": self.number,
             "ignore_eos": True,
-            "cache_prompt": False,
+            "cache_prompt": self._caches_prompt,
             "stream": True,
             "return_tokens": True,
         }
         connection = http.client.HTTPConnection(self._server.host, self._server.port, timeout=SILENCE_TIMEOUT_S)
+        self.sent_s = time.monotonic()
         connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
@@ -97,6 +105,7 @@ class _Chat(threading.Thread):
                 self.error = str(event["error"])
             if event.get("stop", False):
                 self._n_predicted = event.get("tokens_predicted", 0)
+                self.n_cached = event.get("timings", {}).get("cache_n", 0)
                 return
             with self._changed:
                 self.arrivals.tokens_s += [now_s] * len(event.get("tokens", ()))
