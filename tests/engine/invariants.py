@@ -26,6 +26,7 @@ _BETWEEN_PASSES = frozenset(
 )
 _PHASES_OF_COPIES = {
     CopyStep.PARK: frozenset({SlotPhase.PREEMPTING}),
+    CopyStep.QUEUED: frozenset({SlotPhase.RESTORING}),
     CopyStep.PREFETCH: frozenset({SlotPhase.RESTORING}),
     CopyStep.RESTORE: frozenset({SlotPhase.RESTORING}),
     CopyStep.SCATTER: frozenset({SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING}),

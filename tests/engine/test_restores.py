@@ -11,6 +11,7 @@ from pyggml_server.engine.apply import Applier
 from pyggml_server.engine.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.observe import observe
 from pyggml_server.engine.shared_prompt import SharedPrompt, n_promised_cells
+from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.snapshot import slot_snapshot
 from pyggml_server.engine.state import EngineState
@@ -235,10 +236,62 @@ def test_the_way_in_is_told_with_both_its_steps(state: EngineState, caplog: pyte
 
 
 def test_only_a_transfer_that_can_prefetch_is_restored_in_two_steps(state: EngineState) -> None:
+    land(state)
+    land(state)
+    slot = bring_back_without_room_in_staging(state)
+    assert slot.copy is not None
+    assert (slot.phase, slot.copy.step, slot.holds_cells) == (SlotPhase.RESTORING, CopyStep.RESTORE, True)
+
+
+def bring_back_without_room_in_staging(state: EngineState) -> Slot:
+    """Slot 1, parked and told to come back."""
     held(state, 1).prefetches = False
     carry_out(state, Park(1, Reason.STEP_SHORT))
     land(state, 1)
     carry_out(state, Restore(1, Reason.HEAD_OF_LINE))
-    slot = state.slot(1)
-    assert slot.copy is not None
-    assert (slot.phase, slot.copy.step, slot.holds_cells) == (SlotPhase.RESTORING, CopyStep.RESTORE, True)
+    return state.slot(1)
+
+
+def test_a_state_waits_for_its_place_while_others_are_in_staging_memory(state: EngineState, log: list[str]) -> None:
+    slot = bring_back_without_room_in_staging(state)
+    land(state)  # slot 0 comes in, and its scatter goes on
+    assert [copy.step for copy in copies(state)] == [CopyStep.SCATTER, CopyStep.QUEUED]
+    assert (slot.phase, slot.holds_cells, n_promised_cells([slot])) == (SlotPhase.RESTORING, False, 3)
+    held(state, 1).prefetches = True
+    land(state)
+    assert [copy.step for copy in copies(state)] == [CopyStep.PREFETCH]
+    land(state, 1)
+    assert (slot.phase, log[-1]) == (SlotPhase.GENERATING, "restore 1")
+
+
+def test_nobody_passes_one_who_waits_for_staging_memory(log: list[str]) -> None:
+    now_s = iter(range(100))
+    state = generating_state([StagedTransfer(log) for _ in range(3)], log)
+    state.clock = lambda: float(next(now_s))
+    held(state, 1).prefetches = False
+    for slot_id in range(3):
+        carry_out(state, Park(slot_id, Reason.STEP_SHORT))
+        land(state, slot_id)
+    for slot_id in range(3):
+        carry_out(state, Restore(slot_id, Reason.HEAD_OF_LINE))
+    steps = [CopyStep.PREFETCH, CopyStep.QUEUED, CopyStep.QUEUED]
+    assert [copy.step for copy in copies(state)] == steps
+    held(state, 1).prefetches = True
+    land(state, 0)
+    assert [copy.step for copy in copies(state)] == [CopyStep.SCATTER, CopyStep.PREFETCH, CopyStep.PREFETCH]
+
+
+def test_a_state_that_does_not_fit_even_then_takes_its_cells_at_once(state: EngineState, log: list[str]) -> None:
+    slot = bring_back_without_room_in_staging(state)
+    land(state)
+    land(state)
+    assert [copy.step for copy in copies(state)] == [CopyStep.RESTORE]
+    assert (slot.holds_cells, log[-1]) == (True, "restore 1")
+
+
+def test_a_cancel_of_one_who_waits_for_staging_memory_leaves_nothing_promised(state: EngineState) -> None:
+    slot = bring_back_without_room_in_staging(state)
+    endings.cancel(state, slot)
+    assert (slot.phase, slot.copy, n_promised_cells([slot])) == (SlotPhase.IDLE, None, 0)
+    land(state)
+    assert state.slot(0).phase is SlotPhase.GENERATING

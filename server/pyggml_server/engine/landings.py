@@ -37,7 +37,9 @@ def land_if_done(state: EngineState, slot: Slot) -> None:
         return
     if slot.is_promised_cells:
         unit = shared_prompt.unit_of(slot)
-        if all(member.transfer.is_done() for member in unit):
+        if slot.copy.step is CopyStep.QUEUED:
+            restores.go_on(state, unit)
+        elif all(member.transfer.is_done() for member in unit):
             restores.bring_in(state, unit)
     elif slot.transfer.is_done():
         _land(state, slot, slot.copy)
@@ -91,8 +93,8 @@ def _land(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
             restores.let_run(state, slot, copy)
         case CopyStep.SCATTER:
             state.counters.tally.restore_scatter_seconds_total += state.clock() - copy.started_s
-        case CopyStep.PREFETCH:
-            raise AssertionError(f"slot {slot.id} is {slot.phase.name}: its state is in staging memory, not in cells")
+        case CopyStep.QUEUED | CopyStep.PREFETCH:
+            raise AssertionError(f"slot {slot.id} is {slot.phase.name}: it has no cells yet")
 
 
 def _land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:

@@ -2,8 +2,9 @@
 
 First the state goes to staging memory, and the slot holds no cells: those that it will take are promised to it, so that
 the planner gives them to nobody. When it is there, one pass gives the slot its cells, issues the scatter into them and
-lets it run: what decodes meanwhile waits for the scatter, and not for the link. A state that cannot go that way takes
-its cells at once, and the slot runs when the copy has landed.
+lets it run: what decodes meanwhile waits for the scatter, and not for the link. A state that finds no place for the
+others' waits until they have left. One that cannot go that way at all takes its cells at once, and the slot runs when
+the copy has landed: what decodes meanwhile waits for all of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from pyggml_server.planner.view import RESIDENT_PHASES
 
 log = logging.getLogger(__name__)
 
+# Whoever is in one of these has room in staging memory and will give it back by itself.
+_IN_STAGING = frozenset({CopyStep.PREFETCH, CopyStep.SCATTER})
+
 
 def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     """Issue the first step for parked slots that come back together."""
@@ -32,9 +36,7 @@ def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     for slot in unit:
         slot.state.move(SlotPhase.RESTORING)
     try:
-        step = CopyStep.PREFETCH if shared_prompt.prefetch(unit) else CopyStep.RESTORE
-        if step is CopyStep.RESTORE:
-            shared_prompt.restore(state.pool, unit)
+        step = _issue(state, unit, started_s)
     except TransferRefusedError as error:
         _refuse(state, unit, error)
         return
@@ -42,6 +44,20 @@ def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     for slot, n_bytes in zip(unit, sizes_bytes, strict=True):
         slot.copy = CopyInFlight(step, reason, len(slot.tokens), n_bytes, started_s, issue_s)
         slot.parked_for_request = None
+
+
+def go_on(state: EngineState, unit: list[Slot]) -> None:
+    """The first step once more, for slots that wait for the others' states to leave staging memory."""
+    started_s, first = state.clock(), unit[0].copy
+    assert first is not None, f"slot {unit[0].id} is {unit[0].phase.name} and was not told to come back"
+    try:
+        step = _issue(state, unit, first.started_s)
+    except TransferRefusedError as error:
+        _refuse(state, unit, error)
+        return
+    issue_s = state.clock() - started_s
+    for slot in unit:
+        slot.copy = replace(slot.copy or first, step=step, issue_s=first.issue_s + issue_s)
 
 
 def bring_in(state: EngineState, unit: list[Slot]) -> None:
@@ -90,6 +106,19 @@ def end_wait(state: EngineState, slot: Slot) -> float:
     slot.parked_for_request = None
     state.outbox.append(Notice(job.task_id, "resumed"))
     return now_s
+
+
+def _issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
+    """Nobody passes who was ordered before and waits for its place. Raises TransferRefusedError."""
+    others = [slot.copy for slot in state.slots if slot not in unit and slot.copy is not None]
+    if any(copy.step is CopyStep.QUEUED and copy.started_s < ordered_s for copy in others):
+        return CopyStep.QUEUED
+    if shared_prompt.prefetch(unit):
+        return CopyStep.PREFETCH
+    if any(copy.step in _IN_STAGING for copy in others):
+        return CopyStep.QUEUED
+    shared_prompt.restore(state.pool, unit)
+    return CopyStep.RESTORE
 
 
 def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -> None:

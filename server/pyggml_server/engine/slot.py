@@ -123,8 +123,8 @@ class Slot:
 
     @property
     def is_promised_cells(self) -> bool:
-        """Whether its restore was ordered and its state is still on the way to where it is put into cells from."""
-        return self.copy is not None and self.copy.step is CopyStep.PREFETCH
+        """Whether its restore was ordered and its state is not yet where it is put into cells from."""
+        return self.copy is not None and self.copy.step in (CopyStep.QUEUED, CopyStep.PREFETCH)
 
     @property
     def counts_cells(self) -> bool:

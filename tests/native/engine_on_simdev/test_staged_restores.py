@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import observe
+from pyggml_server.engine import observe, restores
+from pyggml_server.engine.copy_in_flight import CopyStep
+from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Cancelled, Finished
 
-from tests.engine.harness import EngineHarness, Running
+from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 from tests.engine.invariants import watched
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import HeldPrefetches, RowWatch
@@ -163,3 +167,32 @@ def test_a_draft_comes_back_with_its_target(
             counters = harness.engine.snapshot().counters
             assert (counters.restore_prefetch_seconds_total > 0) == (every_n_tokens > 0)
     assert texts[0] == texts[1]
+
+
+def test_restores_that_do_not_fit_into_staging_together_go_one_after_the_other(
+    model: Path,
+    prefetches: HeldPrefetches,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_queued = threading.Event()
+    steps: list[CopyStep] = []
+    issue = restores._issue
+
+    def noted_issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
+        steps.append(issue(state, unit, ordered_s))
+        if steps[-1] is CopyStep.QUEUED:
+            is_queued.set()  # no row is read meanwhile: that would wait for the held copy
+        return steps[-1]
+
+    monkeypatch.setattr(restores, "_issue", noted_issue)
+    # 160 cells of 3 layers have 0.35 MiB, and the half for restores has 0.5
+    with watched(monkeypatch, caplog), engine(model, every_n_tokens=20, n_slots=2, staging_mib=1) as harness:
+        first = start_held(harness, prefetches, n_predict=30, n_prompt=140)
+        second = harness.start(**chat(1, 30, n_prompt=140, id_slot=1))
+        assert is_queued.wait(TIMEOUT_S)
+        prefetches.release()
+        harness.wait(first, second)
+        assert n_finished([first, second]) == 2
+        assert is_at_rest(harness)
+    assert set(steps) == {CopyStep.PREFETCH, CopyStep.QUEUED}
