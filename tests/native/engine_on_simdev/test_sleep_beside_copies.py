@@ -15,6 +15,7 @@ from pyggml_server.messages import Cancelled, Wake
 from tests.engine.harness import TIMEOUT_S, EngineHarness
 from tests.native.engine_on_simdev.chats import chat, engine
 from tests.native.engine_on_simdev.parks import HeldParks
+from tests.native.engine_on_simdev.side_copies import HeldCopies
 from tests.native.simdev_library import SimdevLibrary
 
 
@@ -96,3 +97,19 @@ def test_sleep_after_a_cancel_with_a_park_in_flight_finds_no_copy(
         assert isinstance(running.last(), Cancelled)
         assert at_sleep.n_pending == [(0, 0)]
     assert held_parks.n_held == 1
+
+
+def test_no_sleep_while_the_prompt_of_an_idle_slot_is_saved(
+    model: Path, simdev: SimdevLibrary, at_sleep: AtSleep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldCopies(simdev, monkeypatch)
+    with engine(model, n_slots=2) as harness:
+        harness.run(**chat(0, 4, n_prompt=40, cache_prompt=True, id_slot=0))
+        held.hold("save")
+        running = harness.start(**chat(1, 50, id_slot=1))
+        held.wait_for_one()
+        harness.engine.open_door()
+        harness.wait(running)
+        held.release()
+        assert at_sleep.is_asleep.wait(TIMEOUT_S)
+        assert at_sleep.n_pending == [(0, 0)]
