@@ -26,6 +26,37 @@ CASE(the_others_are_decoded_while_a_save_is_held) {
     CHECK(is_done(copy) && held_by(copy, want.size()) == want);
 }
 
+CASE(the_others_are_decoded_while_a_restore_is_held) {
+    const Simdev sim;
+    const Model  model = load_model();
+    Chats        chats(model), twin(model);
+    for (Chats * each : { &chats, &twin }) {
+        each->decode({ 0, 1, 2 }, 8);
+    }
+    const Bytes state = twin.save(1);
+    const Copy  copy = chats.make_copy(state.size());
+    for (Chats * each : { &chats, &twin }) {
+        each->remove(1);
+        each->decode({ 0, 2 }, 4); // into its cells
+    }
+    twin.restore(1, state);
+    sim.set("hold", 1);
+    issue_restore(copy, 1, state);
+    sim.set("hold", 0);
+    for (int i = 0; i < 5; ++i) {
+        for (Chats * each : { &chats, &twin }) {
+            each->decode({ 0, 2 });
+        }
+        CHECK(chats.logits(2) == twin.logits(2) && !is_done(copy));
+    }
+    CHECK(sim.n_held() == n_one_device);
+    sim.release(SIZE_MAX);
+    for (Chats * each : { &chats, &twin }) {
+        each->decode({ 0, 1, 2 });
+    }
+    CHECK(chats.logits(3) == twin.logits(3));
+}
+
 CASE(while_a_copy_is_in_flight_its_object_and_its_sequence_take_no_other) {
     const Simdev sim;
     const Model  model = load_model();
@@ -123,6 +154,29 @@ CASE(a_restored_sequence_can_be_decoded_at_once) {
 
 CASE(planted_without_the_wait_after_a_restore_the_next_decode_is_wrong) {
     CHECK(!decode_after_restore_is_right(Simdev(), false));
+}
+
+CASE(what_shares_the_cells_of_a_restored_sequence_can_be_decoded_at_once) {
+    const Simdev sim;
+    const Model  model = load_model();
+    Chats        chats(model), twin(model);
+    for (Chats * each : { &chats, &twin }) {
+        each->decode({ 0, 1, 2 }, 8);
+    }
+    const Bytes state = twin.save(1);
+    const Copy  copy = chats.make_copy(state.size());
+    for (Chats * each : { &chats, &twin }) {
+        each->remove(1);
+        each->decode({ 0, 2 }, 4);
+    }
+    twin.restore(1, state);
+    issue_restore(copy, 1, state);
+    for (Chats * each : { &chats, &twin }) {
+        llama_memory_seq_cp(llama_get_memory(each->context.get()), 1, 3, -1, -1);
+        each->n_pos[3] = each->n_pos[1];
+        each->decode({ 3 });
+    }
+    CHECK(chats.logits(1) == twin.logits(1));
 }
 
 CASE(planted_cells_that_are_freed_before_a_save_is_done_spoil_it) {

@@ -27,7 +27,13 @@ WITHOUT_MODEL = (
     "test-seq-staging",
 )
 # those take models, and each has a test of its own
-WITH_MODELS = ("test-host-memory", "test-memory-async-copy", "test-memory-n-cells", "test-state-seq-copy")
+WITH_MODELS = (
+    "test-graph-width",
+    "test-host-memory",
+    "test-memory-async-copy",
+    "test-memory-n-cells",
+    "test-state-seq-copy",
+)
 
 # Plain, window, MLA, hybrid, recurrent. All architectures take minutes: `test-state-seq-copy FOLDER`.
 ONE_OF_EACH_MEMORY = ("llama-dense", "gemma3-dense", "deepseek2-moe", "qwen3next-moe", "mamba-dense")
@@ -53,6 +59,16 @@ def test_cells_are_counted_right_in_every_kind_of_memory(compiled: Compile, dumm
     assert done.returncode == 0, said[-2000:]
     assert said.count("unified = 1: OK") == said.count("unified = 0: OK") > 100
     assert ": FAIL" not in said
+
+
+@pytest.mark.parametrize("device", ["cpu", "simdev"])
+def test_a_batch_as_wide_as_one_before_gets_the_same_graph(
+    compiled: Compile, dummy_models: Path, native_tests: NativeTests, device: str
+) -> None:
+    env = {"GGML_BACKEND_PATH": str(native_tests.simdev)} if device == "simdev" else {}
+    done = run([compiled("test-graph-width"), dummy_models / "llama-dense.gguf"], env)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+    assert done.stdout.count("OK") == 1
 
 
 def test_each_kind_of_memory_says_whether_it_can_be_copied_asynchronously(
