@@ -3,6 +3,9 @@
 
 #include "server_types.hpp"
 
+// Shows the prompt to the sampler, once.
+void pyggml_task_prime(pyggml_task & task);
+
 // Samples and accepts one token from row `i_batch` of the last decode and moves the task on by it; `n_past` tokens are
 // in the slot then. Adds it to `result`, with the event of a streamed task. Throws what the sampler throws.
 void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
