@@ -15,7 +15,7 @@ from tests.e2e.conftest import StartServer
 from tests.e2e.program import ServerProcess
 
 N_REQUESTS = 30
-N_CELLS = 512
+N_CELLS = 256
 SEED = 7
 
 Pair = tuple[ServerProcess, ServerProcess]
@@ -24,7 +24,7 @@ Pair = tuple[ServerProcess, ServerProcess]
 @pytest.fixture(scope="module", params=["0", "8192"], ids=["slots only", "prompt cache"])
 def servers(request: pytest.FixtureRequest, start_ours: StartServer, start_stock: StartServer) -> Iterator[Pair]:
     """Ours and stock, fresh ones: what they hold is what this test gave them."""
-    flags = ("--cache-ram", request.param)
+    flags = ("-c", str(N_CELLS), "--cache-ram", request.param)
     with ExitStack() as stack:
         yield (
             stack.enter_context(start_ours(*flags, "--preempt-ram", "0")),
@@ -36,10 +36,10 @@ def conversations() -> Iterator[dict[str, Any]]:
     """Prompts that begin alike, go on from each other's answers, are too long, want a slot or several answers; more of
     them than the pool holds."""
     draw = random.Random(SEED)
-    openings = [[draw.randrange(1000, 2000) for _ in range(draw.randrange(30, 90))] for _ in range(9)]
+    openings = [[draw.randrange(1000, 2000) for _ in range(draw.randrange(15, 45))] for _ in range(9)]
     for _ in range(N_REQUESTS):
         opening = draw.choice(openings)
-        rest = [draw.randrange(2000, 3000) for _ in range(draw.randrange(1, 40))]
+        rest = [draw.randrange(2000, 3000) for _ in range(draw.randrange(1, 20))]
         prompt = opening[: draw.randrange(len(opening) // 3, len(opening) + 1)] + rest
         kind = draw.choice(["plain", "plain", "plain", "grows", "slot", "too long", "several", "uncached"])
         if kind == "grows":
