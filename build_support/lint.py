@@ -11,6 +11,7 @@ from pathlib import Path
 from build_support.build_error import BuildError
 from build_support.export import readme_with_table
 from build_support.series import SECTIONS, STATUS, Patch, read_patches, read_series
+from build_support.variants import read_variants, variant_problems
 
 MAX_ADDED_LINES = 330
 MAX_SUBJECT_COLUMNS = 72
@@ -60,4 +61,6 @@ def problems(folder: Path) -> list[str]:
     missing = folder_problems(folder)
     if missing:
         return missing
-    return [problem for patch in read_patches(folder) for problem in patch_problems(patch)] + readme_problems(folder)
+    patches = [*read_patches(folder), *read_variants(folder)]
+    found = [problem for patch in patches for problem in patch_problems(patch)]
+    return found + variant_problems(folder) + readme_problems(folder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from build_support import bump as bumping
@@ -10,9 +12,11 @@ from build_support.build_error import BuildError
 from build_support.export import export as export_commits
 from build_support.git import git_output
 from build_support.layout import of_this_clone
+from build_support.patch_builds import check_builds
 from build_support.pin import read_pin
 from build_support.series import read_series
 from build_support.tree import ensure_tree, move_tree
+from build_support.variants import files_for, write_variants
 
 
 class Failing(click.Group):
@@ -49,28 +53,45 @@ def export() -> None:
 
 
 @main.command()
-@click.option("--build", is_flag=True, help="Also build after each patch (minutes).")
+@click.option("--build", is_flag=True, help="Also build after each patch and run the tests that it brought (minutes).")
+@click.option("--first", type=int, help="With --build: only the first so many patches.")
 @click.option("--lint-only", is_flag=True, help="Judge the files only; needs no tree.")
-def check(build: bool, lint_only: bool) -> None:
-    """Judge the series, apply it on the pinned base, and build each patch on request."""
+def check(build: bool, first: int | None, lint_only: bool) -> None:
+    """Judge the series, apply it on the pinned base, and build and test each patch on request."""
     layout = of_this_clone()
     checking.check_lint(layout)
     if not lint_only:
         checking.check_applies(layout, click.echo)
     if build:
-        checking.check_builds(layout, click.echo)
+        check_builds(layout, click.echo, first)
     click.echo(f"patches: {len(read_series(layout.patches))} ok")
 
 
 @main.command()
 @click.argument("version")
 @click.option("--commit", default="unknown", help="The upstream commit of that version.")
+@click.option("--tree", type=click.Path(path_type=Path), help="Make the tree in this new folder and keep it.")
+@click.option("--build", is_flag=True, help="Also build it and run the tests of the patches (minutes).")
 @click.option("--write", is_flag=True, help="Write the new pin.")
-def bump(version: str, commit: str, write: bool) -> None:
+def bump(version: str, commit: str, tree: Path | None, build: bool, write: bool) -> None:
     """Try the series on another VERSION of the package and show what moved."""
     layout = of_this_clone()
-    pin, difference = bumping.bump(layout, version, commit, click.echo)
+    pin, difference = bumping.bump(layout, version, commit, click.echo, keep=tree, build=build)
     click.echo(difference or "no patch changed")
     click.echo(pin.to_json(), nl=False)
+    n_taken, n_patches = len(files_for(layout.patches, version)), len(read_series(layout.patches))
+    if n_taken < n_patches:
+        click.echo(f"{version} takes the first {n_taken} of {n_patches} patches")
     if write:
+        if n_taken < n_patches:
+            raise BuildError(f"{version} cannot be the pin: it does not take all patches", "rebase the others for it")
         layout.pin_file.write_text(pin.to_json(), encoding="ascii")
+
+
+@main.command()
+@click.argument("version")
+@click.option("--tree", type=click.Path(path_type=Path, exists=True), required=True, help="What `bump --tree` made.")
+def variants(version: str, tree: Path) -> None:
+    """Write the patches that were rebased for VERSION in a tree of it."""
+    rebased = write_variants(tree, of_this_clone().patches, version)
+    click.echo(f"{len(rebased)} rebased patches written: {', '.join(rebased)}")

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from build_support.export import export
 from build_support.git import git_output
 from build_support.layout import Layout
 from build_support.pin import Pin, read_pin
 from build_support.source import sha256_of
-from build_support.tree import ensure_tree
+from build_support.tree import ensure_tree, move_tree
 
 FILES = {
     "CMakeLists.txt": "project(small)\n",
@@ -53,6 +54,11 @@ class Clone:
 
     def ensure(self, discard: bool = False) -> Path:
         return ensure_tree(self.layout, self.lines.append, self.fetch, discard)
+
+    def export(self) -> None:
+        """The commits of the tree become the series, and the tree stands on it."""
+        export(self.layout)
+        move_tree(self.layout, self.pin, self.lines.append)
 
     def set_pin(self, archive: Path, version: str = "1.2.3") -> None:
         self.served = archive
@@ -94,6 +100,15 @@ def clone(tmp_path: Path) -> Clone:
     readme = "# Patches\n\n<!-- table: made from the headers by scripts/patches export -->\n<!-- end of table -->\n"
     (layout.patches / "README.md").write_text(readme, encoding="ascii")
     return made
+
+
+@pytest.fixture
+def patched(clone: Clone, commit: Callable[..., str]) -> Clone:
+    """The clone with one patch, exported and applied."""
+    clone.ensure()
+    commit("llama : return two")
+    clone.export()
+    return clone
 
 
 @pytest.fixture

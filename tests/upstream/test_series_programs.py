@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from build_support.check import new_tests
 from build_support.layout import of_this_clone
+from build_support.patch_programs import new_tests
 from tests.native.conftest import NativeTests, run
 from tests.upstream.conftest import Compile
 
