@@ -18,7 +18,7 @@ from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Failed, Notice
 from pyggml_server.planner.plan import Park, Plan, Reason, Restore
 
-from tests.engine.fakes import N_STATE_BYTES, StagedTransfer, generating_state, held
+from tests.engine.fakes import N_STATE_BYTES, FakeTransfer, StagedTransfer, generating_state, held
 
 PARK, RESTORE = Park(0, Reason.STEP_SHORT), Restore(0, Reason.HEAD_OF_LINE)
 
@@ -287,6 +287,22 @@ def test_a_state_that_does_not_fit_even_then_takes_its_cells_at_once(state: Engi
     land(state)
     assert [copy.step for copy in copies(state)] == [CopyStep.RESTORE]
     assert (slot.holds_cells, log[-1]) == (True, "restore 1")
+
+
+def test_one_who_waits_for_its_place_and_then_copies_at_once_lands_in_the_same_pass(log: list[str]) -> None:
+    """Its slot parks synchronously: there is no pass between its copy and its landing."""
+    state = generating_state([StagedTransfer(log), FakeTransfer(log)], log)
+    for slot_id in range(2):
+        carry_out(state, Park(slot_id, Reason.STEP_SHORT))
+        landings.poll(state)
+    land(state)
+    for slot_id in range(2):
+        carry_out(state, Restore(slot_id, Reason.HEAD_OF_LINE))
+    assert [copy.step for copy in copies(state)] == [CopyStep.PREFETCH, CopyStep.QUEUED]
+    land(state)
+    held(state, 0).land()
+    landings.poll(state)
+    assert (state.slot(1).phase, copies(state)) == (SlotPhase.GENERATING, [])
 
 
 def test_a_cancel_of_one_who_waits_for_staging_memory_leaves_nothing_promised(state: EngineState) -> None:

@@ -39,6 +39,9 @@ def land_if_done(state: EngineState, slot: Slot) -> None:
         unit = shared_prompt.unit_of(slot)
         if slot.copy.step is CopyStep.QUEUED:
             restores.go_on(state, unit)
+            for member in unit:
+                if member.copy is not None and member.copy.step is not CopyStep.QUEUED:
+                    land_if_done(state, member)
         elif all(member.transfer.is_done() for member in unit):
             restores.bring_in(state, unit)
     elif slot.transfer.is_done():
