@@ -123,7 +123,7 @@ class ModelPool:
             effect(self, action, slot)
 
     def _wait(self, action: WaitForPark, slot: ModelSlot) -> None:
-        require(slot.phase is SlotPhase.PREEMPTING, "a wait names a park in flight", repr(action))
+        require(slot.has_copy and not slot.is_promised, "a wait names a copy in flight", repr(action))
         self._land(slot)
 
     def _drop_idle(self, action: DropIdlePrompt, slot: ModelSlot) -> None:

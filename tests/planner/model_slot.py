@@ -74,6 +74,11 @@ class ModelSlot:
         return is_away and not self.needs_refill
 
     @property
+    def has_copy(self) -> bool:
+        """Whether a copy of its state is under way."""
+        return self.n_passes_to_landing is not None
+
+    @property
     def counts_cells(self) -> bool:
         """Whether nobody else may have its cells."""
         return self.is_in_pool or self.is_promised

@@ -299,7 +299,7 @@ def test_waiting_for_a_slot_that_does_not_leave_is_caught() -> None:
         slot_id = first(view, SlotPhase.GENERATING)
         return [WaitForPark(slot_id or 0, Reason.STEP_SHORT)] if plan.actions else []
 
-    assert broken(changed(change)) == "a wait names a park in flight"
+    assert broken(changed(change)) == "a wait names a copy in flight"
 
 
 def test_cutting_a_slot_that_runs_is_caught() -> None:

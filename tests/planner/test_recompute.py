@@ -44,6 +44,15 @@ def test_a_chat_whose_park_was_refused_in_this_pass_can_still_be_dropped() -> No
     assert only(plan) == Recompute(1, Reason.STEP_SHORT)
 
 
+def test_nobody_is_dropped_for_memory_that_the_last_part_of_a_restore_still_holds() -> None:
+    coming_in = {"has_transfer_in_flight": True, "buffer_bytes": 600, "has_run_since_restore": False}
+    slots = (generating(0, 600, **coming_in), generating(1, 400))
+    plan = decide(view_of(*slots, ram_limit_bytes=700, ram_held_bytes=600), POLICY)
+    assert plan.actions == (WaitForPark(0, Reason.STEP_SHORT),)
+    landed = (generating(0, 600, has_run_since_restore=False), generating(1, 400))
+    assert orders(decide(view_of(*landed, ram_limit_bytes=700, ram_held_bytes=0), POLICY)) == [("Park", 1)]
+
+
 def test_drafts_and_the_prefixes_of_waiting_prompts_go_before_anybody_is_dropped() -> None:
     slots = (generating(0, 500, n_step_cells=5, **TOLD), generating(1, 400, **TOLD))
     crowded = view_of(*slots, started(2, 50, n_cells=98, n_kept=98), ram_limit_bytes=10)

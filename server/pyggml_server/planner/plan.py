@@ -77,7 +77,8 @@ class Refill:
 
 @dataclass(frozen=True, slots=True)
 class WaitForPark:
-    """Wait until this slot's copy has landed and released its cells, then observe and decide again. Always the last."""
+    """Wait until this slot's copy has landed: its park has released its cells, or the last part of its restore, beside
+    which it runs already, its host memory. Then observe and decide again. Always the last."""
 
     slot_id: int
     reason: Reason

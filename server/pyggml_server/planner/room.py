@@ -1,6 +1,7 @@
 """Room for the next step of those who run (rules 2 to 5), from the cheapest way to the dearest.
 
-1. leftovers and idle cached prompts; 2. wait for a park that is under way; 3. park; and, when nobody can be parked:
+1. leftovers and idle cached prompts; 2. wait for a park that is under way; 3. park; and, when nobody can be parked
+(nor once the last part of a restore has ended, which is waited for):
 4. decode without drafts; 5. waiting prompts give up the prefix they hold; 6. who does not fit the host memory leaves
 without its state, to be computed again; 7. shorter prompt chunks, the latest request first; 8. the latest request
 fails, and only as many as it takes.
@@ -18,7 +19,7 @@ from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.spare import prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit
 from pyggml_server.planner.victims import choose_victims, leave_actions, next_victim, park_actions, refusals
-from pyggml_server.planner.view import SlotPhase, View
+from pyggml_server.planner.view import PARKABLE_PHASES, SlotPhase, View
 
 
 def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
@@ -29,8 +30,11 @@ def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
     if landing := landing_parks(sketch.view):
         sketch.add(WaitForPark(landing[0].slot_id, Reason.STEP_SHORT))
         return False
-    sketch.extend(refusals(sketch.view, policy, n_step_short))
     victims = choose_victims(sketch.view, policy, n_step_short)
+    if victims is None and (scatter := _scattering(sketch.view)) is not None:
+        sketch.add(WaitForPark(scatter, Reason.STEP_SHORT))
+        return False
+    sketch.extend(refusals(sketch.view, policy, n_step_short))
     if victims is None:
         _drop_drafts(sketch)
         sketch.extend(prefix_sacrifices(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
@@ -40,6 +44,13 @@ def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
         _fail_latest(sketch)
         return True
     return _leave_for_step(sketch, victims)
+
+
+def _scattering(view: View) -> int | None:
+    """Who runs already beside the last part of its restore. That holds host memory for less than a step: nobody is
+    computed again for it."""
+    runs = (slot for slot in view.slots if slot.phase in PARKABLE_PHASES)
+    return next((slot.slot_id for slot in runs if slot.has_transfer_in_flight), None)
 
 
 def make_room_ahead(sketch: PlanSketch, policy: Policy) -> None:
