@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import platform
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.machine import driver_version, gpu_names
+from tests.bench.machine import ran_on
 
 
 def runs_in(text: str) -> list[dict[str, Any]]:
@@ -26,10 +24,7 @@ def main(source: str, target: str) -> None:
     """Write the document, and print it."""
     document = {
         "command": "scripts/gpu-server run FOLDER OUT width",
-        "date": datetime.date.today().isoformat(),
-        "machine": platform.platform(),
-        "device": gpu_names(),
-        "driver": driver_version(),
+        **ran_on(),
         "model": "qwen3-4b-shape.gguf",
         "runs": runs_in(Path(source).read_text(encoding="utf-8")),
     }

@@ -1,8 +1,29 @@
-"""What a measurement ran on. Standard library only."""
+"""What a measurement runs on: the machine, and the model if none is named. Standard library only."""
 
 from __future__ import annotations
 
+import datetime
+import platform
 import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def ran_on() -> dict[str, Any]:
+    """Date, machine, device and driver, as each document of results names them."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": platform.platform(),
+        "device": gpu_names(),
+        "driver": driver_version(),
+    }
+
+
+def default_model() -> str:
+    """Its path; fetches it if it is not there."""
+    return subprocess.run([ROOT / "scripts/default-model"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def gpu_names() -> list[str]:

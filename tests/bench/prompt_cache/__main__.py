@@ -9,17 +9,14 @@ stop everybody (--no-preempt-async), with llama-server, each with and without th
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.machine import driver_version, gpu_names
+from tests.bench.machine import default_model, ran_on
 from tests.bench.prompt_cache.phases import Load, run_phases
 from tests.bench.stall.servers import running
 
@@ -72,11 +69,6 @@ def run(variant: Variant, load: Load) -> dict[str, Any]:
         return run_phases(server, load)
 
 
-def default_model() -> str:
-    """Its path; fetches it if it is not there."""
-    return subprocess.run([ROOT / "scripts/default-model"], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench prompt_cache", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -122,10 +114,7 @@ def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str,
     """The results with what they ran on and the command."""
     return {
         "command": shlex.join(["scripts/bench", "prompt_cache", *words]),
-        "date": datetime.date.today().isoformat(),
-        "machine": platform.platform(),
-        "device": gpu_names(),
-        "driver": driver_version(),
+        **ran_on(),
         "model": Path(load.model).name,
         "runs": results,
     }

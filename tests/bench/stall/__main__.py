@@ -9,16 +9,13 @@ llama-server. Compare inside one run only: machines differ.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.machine import driver_version, gpu_names
+from tests.bench.machine import default_model, ran_on
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import Load, run, variants
 
@@ -50,11 +47,6 @@ def main(words: list[str]) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(document(words, load, results), indent=1) + "\n")
     return 0
-
-
-def default_model() -> str:
-    """Its path; fetches it if it is not there."""
-    return subprocess.run([ROOT / "scripts/default-model"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -119,10 +111,7 @@ def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str,
     """Everything but the single gaps, with what it ran on and the command."""
     return {
         "command": shlex.join(["scripts/bench", "stall", *words]),
-        "date": datetime.date.today().isoformat(),
-        "machine": platform.platform(),
-        "device": gpu_names(),
-        "driver": driver_version(),
+        **ran_on(),
         "model": Path(load.model).name,
         **verdict(results),
         "runs": {name: {k: v for k, v in result.items() if k != "gaps_s"} for name, result in results.items()},

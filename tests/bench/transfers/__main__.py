@@ -8,9 +8,7 @@ states are compared byte for byte every time. Compare inside one run only: machi
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.bars_svg import bars_svg
-from tests.bench.machine import driver_version
+from tests.bench.machine import default_model, ran_on
 from tests.bench.transfers.program import DIRECTIONS, PATTERNS, build
 from tests.bench.transfers.summary import summaries
 
@@ -29,10 +27,7 @@ COLUMNS = ("issue_ms", "post_ms", "total_ms", "gb_s", "ratio_to_contiguous")
 
 def main(words: list[str]) -> int:
     options = parse(words)
-    model = (
-        options.model
-        or subprocess.run([ROOT / "scripts/default-model"], capture_output=True, text=True, check=True).stdout.strip()
-    )
+    model = options.model or default_model()
     program = build(ROOT / "build" / "bench", options.tree, options.libraries)
     arguments = [model, options.cells, options.repeats, options.staging, options.types]
     done = subprocess.run([program, *map(str, arguments)], stdout=subprocess.PIPE, text=True, check=False)
@@ -98,10 +93,8 @@ def document(command: str, staging_mib: int, measured: dict[str, Any], rows: dic
     """The rows, the samples behind them, and what it ran on."""
     return {
         "command": command,
-        "date": datetime.date.today().isoformat(),
-        "machine": platform.platform(),
+        **ran_on(),
         "device": measured["devices"],
-        "driver": driver_version(),
         "model": measured["model"],
         "n_cells": measured["n_cells"],
         "staging_mib": staging_mib,
