@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine import endings, landings
+from pyggml_server.engine import endings, garbage, landings
 from pyggml_server.engine.apply import Applier
 from pyggml_server.engine.counters import Counters
 from pyggml_server.engine.idle_clock import IdleClock
@@ -134,9 +134,10 @@ class Engine:
             return False
         reception = Reception(state)
         self._publish(state, reception)
-        self._on_ready(runtime.translator)
         try:
-            return self._serve(state, reception)
+            with garbage.settled():
+                self._on_ready(runtime.translator)
+                return self._serve(state, reception)
         except Exception as error:
             log.exception("the engine ends")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
