@@ -89,10 +89,14 @@ class OneStream(http.server.BaseHTTPRequestHandler):
     body: ClassVar[bytes] = b""
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(self.body)
+        if self.path == "/tokenize":
+            self.wfile.write(b'{"tokens": [5, 6, 5]}')
+        else:
+            assert sorted(json.loads(asked)["logit_bias"]) == [[5, 100.0], [6, 100.0]]
+            self.wfile.write(self.body)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Says nothing."""
@@ -124,7 +128,7 @@ def test_a_small_run_writes_results_and_a_picture(smollm2_path: Path, tmp_path: 
     numbers, picture = tmp_path / "stall.json", tmp_path / "stall.svg"
     only = "constant,control,sync,short"
     words = ["scripts/bench", "stall", "--model", str(smollm2_path), "--only", only, "--prompt", "8", "--short", "256"]
-    words += ["--tokens", "72", "--every", "24", "--json", str(numbers), "--plot", str(picture)]
+    words += ["--rounds", "2", "--tokens", "72", "--every", "24", "--json", str(numbers), "--plot", str(picture)]
     words += ["--", "-t", "1", "-fit", "off", "--no-warmup"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -136,6 +140,7 @@ def test_a_small_run_writes_results_and_a_picture(smollm2_path: Path, tmp_path: 
         ("sync", True, True),
         ("short", True, True),
     ]
+    assert {run["n_runs"] for run in runs.values()} == {2}
     assert found["chats_finished"] == 4
     assert found["tok_s_ratio"] > 0
     assert runs["sync"]["restores"]["n"] == runs["sync"]["n_parks"]

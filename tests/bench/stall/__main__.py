@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.bench.machine import default_model, ran_on
 from tests.bench.stall.svg_plot import gaps_svg
-from tests.bench.stall.variants import Load, run, variants
+from tests.bench.stall.variants import Load, Outcome, run, told, variants
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,10 +34,12 @@ def main(words: list[str]) -> int:
     )
     chosen = [v for v in variants(options.ours, options.stock) if v.name in options.only.split(",") or not options.only]
     chosen = [variant for variant in chosen if load.n_cells_short or not variant.is_short]
-    results: dict[str, Any] = {}
-    for variant in chosen:
-        print(f"running {variant.name}: {variant.what}", file=sys.stderr, flush=True)
-        results[variant.name] = run(variant, load)
+    outcomes: dict[str, list[Outcome]] = {variant.name: [] for variant in chosen}
+    for i in range(options.rounds):  # in turns, so that what changes with time changes all of them
+        for variant in chosen:
+            print(f"round {i + 1}, {variant.name}: {variant.what}", file=sys.stderr, flush=True)
+            outcomes[variant.name].append(run(variant, load))
+    results = {variant.name: told(variant, load, outcomes[variant.name]) for variant in chosen}
     print(table(results))
     for name, value in verdict(results).items():
         print(f"{name}: {value}")
@@ -57,6 +59,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=200, help="tokens of each chat's prompt (default: 200)")
     parser.add_argument("--tokens", type=int, default=512, help="tokens that each chat generates (default: 512)")
     parser.add_argument("--every", type=int, default=64, help="tokens between two parks of a chat (default: 64)")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all runs are made (default: 1)")
     parser.add_argument("--short", type=int, default=0, help="cells of a pool that fills, 0: no such run (default: 0)")
     parser.add_argument("--only", default="", help="names of runs, with commas; default: all")
     parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")

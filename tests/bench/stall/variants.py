@@ -1,16 +1,16 @@
-"""The servers that are compared, and one run of each: its chats' gaps, and what its log says of copies."""
+"""The servers that are compared, and runs of each: its chats' gaps, and what its log says of copies."""
 
 from __future__ import annotations
 
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.stall.chats import check_ended_well, run_chats
-from tests.bench.stall.gaps import summary_ms, survivors_gaps, tokens_per_s, tokens_per_s_of_all
+from tests.bench.stall.gaps import Arrivals, Gap, summary_ms, survivors_gaps, tokens_per_s, tokens_per_s_of_all
 from tests.bench.stall.servers import running
 
 N_CHATS = 4
@@ -51,6 +51,10 @@ class Load:
         """Room for every chat at once and one more: nothing but the forced parks shall happen."""
         return (N_CHATS + 1) * (self.n_prompt + self.n_tokens + 64)
 
+    def n_cells_of(self, variant: Variant) -> int:
+        """The pool that this variant gets."""
+        return self.n_cells_short if variant.is_short else self.n_cells
+
 
 def variants(ours: Sequence[str], stock: Sequence[str]) -> list[Variant]:
     """In the order in which they run. `stock` may be empty: then it is left out."""
@@ -70,12 +74,22 @@ def variants(ours: Sequence[str], stock: Sequence[str]) -> list[Variant]:
     return listed
 
 
-def run(variant: Variant, load: Load) -> dict[str, Any]:
-    """Gaps in milliseconds, throughput, and the copies that the log tells of.
+@dataclass(frozen=True)
+class Outcome:
+    """One run of one variant."""
 
-    Raises RuntimeError if a chat does not come to its end, where there are cells enough for all.
-    """
-    n_cells = load.n_cells_short if variant.is_short else load.n_cells
+    log: str
+    chats: tuple[Arrivals, ...]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """None where a chat had no token at all."""
+        return survivors_gaps(self.chats) if all(chat.tokens_s for chat in self.chats) else []
+
+
+def run(variant: Variant, load: Load) -> Outcome:
+    """Raises RuntimeError if a chat does not come to its end, where there are cells enough for all."""
+    n_cells = load.n_cells_of(variant)
     size = ("-c", str(n_cells), "-np", str(N_CHATS), "--kv-unified", "--port", "0", "--host", "127.0.0.1")
     argv = [*variant.program, "-m", load.model, *size, *load.server_flags, *variant.flags]
     forcing = {"LLAMA_SERVER_PREEMPT_EVERY": str(load.every_n_tokens)} if variant.forces_parks else {}
@@ -83,23 +97,34 @@ def run(variant: Variant, load: Load) -> dict[str, Any]:
         chats = run_chats(server, N_CHATS, load.n_prompt, load.n_tokens, n_apart=max(1, load.every_n_tokens // N_CHATS))
     if not variant.is_short:
         check_ended_well(chats)
-    gaps = survivors_gaps(chats) if all(chat.tokens_s for chat in chats) else []
-    log = "".join(server.lines)
+    return Outcome("".join(server.lines), tuple(chats))
+
+
+def told(variant: Variant, load: Load, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Gaps of all these runs together in milliseconds, throughput (mean), and the copies that the logs tell of."""
+    log = "".join(outcome.log for outcome in outcomes)
     banner = _BANNER.search(log)
+    gaps = [gap for outcome in outcomes for gap in outcome.gaps]
     return {
         "what": variant.what,
         "banner": banner[1].strip() if banner else None,
-        "n_parks": sum(len(chat.preempted_s) for chat in chats),
-        "n_cells": n_cells,
-        "chats_finished": sum(chat.error is None for chat in chats),
-        "tokens_per_s": round(tokens_per_s(chats), 2) if gaps else 0.0,
-        "tokens_per_s_of_all": round(tokens_per_s_of_all(chats), 2),
+        "n_runs": len(outcomes),
+        "n_parks": sum(len(chat.preempted_s) for outcome in outcomes for chat in outcome.chats),
+        "n_cells": load.n_cells_of(variant),
+        "chats_finished": min(sum(chat.error is None for chat in outcome.chats) for outcome in outcomes),
+        "tokens_per_s": _mean(tokens_per_s(outcome.chats) for outcome in outcomes if outcome.gaps),
+        "tokens_per_s_of_all": _mean(tokens_per_s_of_all(outcome.chats) for outcome in outcomes),
         "gaps_ms": summary_ms([gap.seconds for gap in gaps]),
         "gaps_beside_copies_ms": summary_ms([gap.seconds for gap in gaps if gap.is_beside_copy]),
         "gaps_s": sorted(round(gap.seconds, 6) for gap in gaps),
         "parks": _copies(log, "parked"),
         "restores": _copies(log, "restored"),
     }
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    found = list(numbers)
+    return round(statistics.mean(found), 2) if found else 0.0
 
 
 def _copies(log: str, kind: str) -> dict[str, float]:
