@@ -96,6 +96,10 @@ class ServerProcess:
     def get(self, path: str) -> requests.Response:
         return requests.get(self.url + path, timeout=PATIENCE_S)
 
+    def get_stream(self, path: str) -> requests.Response:
+        """The response with its headers; what follows is read from it."""
+        return requests.get(self.url + path, timeout=PATIENCE_S, stream=True)
+
     def post(self, path: str, body: object, **options: object) -> requests.Response:
         """POST JSON. Options go to `requests`."""
         return requests.post(self.url + path, json=body, timeout=PATIENCE_S, **options)  # type: ignore[arg-type]

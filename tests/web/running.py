@@ -54,11 +54,12 @@ class Running:
         """A request under way on another thread; its response comes with its headers."""
         return Posting(self, path, body, stream=True, headers=headers)
 
-    def raw_post(self, path: str, body: str) -> socket.socket:
+    def raw_post(self, path: str, body: str, headers: Mapping[str, str] | None = None) -> socket.socket:
         """A connection on which a POST has been sent and nothing been read."""
         connection = self.raw_connection()
-        head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall((head + body).encode())
+        fields = {"Host": "test", "Content-Length": len(body), **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        connection.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
         return connection
 
     def raw_connection(self) -> socket.socket:

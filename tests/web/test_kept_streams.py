@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 import requests
-from pyggml_server.messages import Token
+from pyggml_server.messages import Failed, Token
+from pyggml_server.native.errors import error_object
 from pyggml_server.web.stream_store import KEPT_AFTER_END_S, KeptStream, OffsetLostError, StreamStore
 
 from tests.web.fakes import PATIENCE_S
@@ -26,6 +26,19 @@ def begin(server: Running, body: str = '{"stream":true}') -> tuple[requests.Resp
     response = posting.response()
     assert response.headers["content-type"] == "text/event-stream"
     return response, task_id
+
+
+def leave_in_line(server: Running) -> int:
+    """A stream that has not begun and whose client has left; the id of its task."""
+    with server.raw_post("/v1/completions", '{"stream":true}', HEADERS):
+        (task_id,) = server.engine.next_task_ids()
+    return task_id
+
+
+def looked_up(server: Running) -> list[tuple[bool, int]]:
+    """Whether the conversation's stream has ended and how many bytes it said; nothing without one."""
+    found = server.post("/v1/streams/lookup", json={"conversation_ids": [CONVERSATION]}).json()
+    return [(stream["is_done"], stream["total_bytes"]) for stream in found]
 
 
 def test_a_stream_goes_on_when_its_client_leaves_and_can_be_read_from_its_beginning(server: Running) -> None:
@@ -72,12 +85,71 @@ def test_an_error_before_the_stream_leaves_nothing_behind(server: Running) -> No
     assert server.get(ADDRESS).status_code == 404
 
 
-def test_a_client_that_leaves_before_the_stream_begins_cancels_it(server: Running) -> None:
-    head = f"POST /completion HTTP/1.1\r\nHost: test\r\nX-Conversation-Id: {CONVERSATION}\r\nContent-Length: 15\r\n\r\n"
-    with server.raw_connection() as connection:
-        connection.sendall((head + '{"stream":true}').encode())
-        (task_id,) = server.engine.next_task_ids()
+def test_a_stream_goes_on_when_its_client_leaves_while_it_waits_in_line(server: Running) -> None:
+    task_id = leave_in_line(server)
+    assert looked_up(server) == [(False, 0)]  # by then the server has seen the client leave
+    with server.get(ADDRESS, stream=True) as reading:
+        server.engine.say_tokens(task_id, b"1")
+        server.engine.finish(task_id, b"2")
+        assert reading.text == "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+    assert server.engine.inbound.empty(), "nothing was cancelled"
+
+
+def test_an_error_in_place_of_a_stream_whose_client_left_leaves_nothing_behind(server: Running) -> None:
+    task_id = leave_in_line(server)
+    reading = server.get(ADDRESS, stream=True)
+    server.engine.say(Failed(task_id, *error_object("too long", "exceed_context_size_error")))
+    assert reading.content == b"", "its reader's answer ends"
+    assert looked_up(server) == []
+    assert server.engine.translator.requests.get(timeout=PATIENCE_S).closed.wait(PATIENCE_S)
+
+
+def test_an_error_in_place_of_a_stream_is_its_clients_answer(server: Running) -> None:
+    posting = server.posting_stream('{"stream":true}', headers=HEADERS)
+    (task_id,) = server.engine.next_task_ids()
+    server.engine.say(Failed(task_id, *error_object("too long", "invalid_request_error")))
+    assert one_error(posting.response()) == (400, "invalid_request_error", "too long")
+    assert looked_up(server) == []
+
+
+def test_a_stream_that_is_stopped_before_it_begins_ends_empty(server: Running) -> None:
+    posting = server.posting_stream('{"stream":true}', headers=HEADERS)
+    (task_id,) = server.engine.next_task_ids()
+    assert looked_up(server) == [(False, 0)]
+    assert server.request("DELETE", ADDRESS).status_code == 204
     assert server.engine.next_cancelled_id() == task_id
+    response = posting.response()
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"] == "text/event-stream"
+    assert server.get(ADDRESS).status_code == 404
+
+
+def test_the_next_completion_ends_one_that_has_not_begun(server: Running) -> None:
+    posting = server.posting_stream('{"stream":true}', headers=HEADERS)
+    (first,) = server.engine.next_task_ids()
+    _, second = begin(server)
+    assert server.engine.next_cancelled_id() == first
+    assert posting.response().content == b""
+    server.engine.finish(second, b"2")
+    assert server.get(ADDRESS).text == "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+
+
+def test_who_stops_a_conversation_ends_its_readers_without_a_mark(server: Running) -> None:
+    posted, _ = begin(server)
+    with server.get(ADDRESS, stream=True) as reading:
+        assert server.request("DELETE", ADDRESS).status_code == 204
+        assert reading.content == posted.content == b"data: 1\n\n"
+
+
+def test_an_answer_that_comes_all_at_once_is_no_stream_to_stop_but_can_be_found(server: Running) -> None:
+    posting = server.posting_stream("{}", headers=HEADERS)
+    (task_id,) = server.engine.next_task_ids()
+    assert looked_up(server) == [(False, 0)]
+    assert server.request("DELETE", ADDRESS).status_code == 204
+    server.engine.finish(task_id, b'"all"')
+    assert posting.response().json() == "all"
+    assert server.engine.inbound.empty(), "nothing was cancelled"
+    assert looked_up(server) == []
 
 
 def test_only_conversations_that_are_named_are_looked_up(server: Running) -> None:
@@ -128,23 +200,27 @@ class Clock:
         return self.now_s
 
 
-def say(*chunks: bytes) -> Callable[[KeptStream], object]:
-    async def produce(kept: KeptStream) -> None:
+def said(store: StreamStore, *chunks: bytes) -> tuple[KeptStream, asyncio.Future[None]]:
+    """The stream of conversation `a`, and the task that says these."""
+
+    async def fill(kept: KeptStream) -> None:
         for chunk in chunks:
             await kept.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    return produce
+    kept = store.open("a", lambda: None)
+    kept.begin(fill)
+    assert kept.producer is not None
+    return kept, kept.producer
 
 
 def test_a_stream_is_forgotten_some_time_after_its_end() -> None:
     async def scenario() -> None:
         clock = Clock()
         store = StreamStore(clock)
-        kept = store.start("a", say(b"1"))  # type: ignore[arg-type]
+        kept, saying = said(store, b"1")
         clock.now_s += 2 * KEPT_AFTER_END_S
         assert store.find("a") is kept, "it has not ended"
-        assert kept.producer is not None
-        await kept.producer
+        await saying
         clock.now_s += KEPT_AFTER_END_S - 1
         assert store.find("a") is kept
         clock.now_s += 1
@@ -155,10 +231,8 @@ def test_a_stream_is_forgotten_some_time_after_its_end() -> None:
 
 def test_the_oldest_bytes_go_when_there_are_too_many() -> None:
     async def scenario() -> None:
-        store = StreamStore(max_bytes=4)
-        kept = store.start("a", say(b"123", b"456"))  # type: ignore[arg-type]
-        assert kept.producer is not None
-        await kept.producer
+        kept, saying = said(StreamStore(max_bytes=4), b"123", b"456")
+        await saying
         assert kept.facts.total_bytes == 6
         assert [chunk async for chunk in kept.read_from(2)] == [b"3456"]
         with pytest.raises(OffsetLostError, match="bytes 1 to 2 of the stream are gone"):

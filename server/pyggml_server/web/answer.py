@@ -6,10 +6,11 @@ Reads the exchange and writes to the client; who opens and closes both is `compl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from pyggml_server.messages import Cancelled, Failed, Finished, Outbound
 from pyggml_server.native.errors import error_object
@@ -40,26 +41,37 @@ async def collect(service: Service, request: RequestPort, exchange: Exchange) ->
     return json_response(await service.in_thread(_join, request, ordered))
 
 
-async def first_messages(exchange: Exchange) -> tuple[list[Outbound], Response | None]:
-    """What opens a stream: the first messages, and the plain error response if the first of them is an error."""
+async def open_stream(service: Service, request: RequestPort, exchange: Exchange) -> EventStream | Response:
+    """The stream from its first messages on, or the plain error response if the first of them is an error."""
     messages = await exchange.take()
-    return messages, refusal_of(messages[0])
+    return refusal_of(messages[0]) or EventStream(service, request, exchange, messages)
 
 
-async def stream(
-    service: Service, request: RequestPort, exchange: Exchange, messages: Sequence[Outbound], send: Send
-) -> None:
-    """Write the stream that `messages` open. Raises TimeoutError when the client takes no data for --timeout."""
-    write = _Writer(send, service.settings.timeout_write_s)
-    await write.start()
-    text = EventText(request, exchange.task_ids)
-    pending: Sequence[Outbound] = messages
-    while True:
-        await write.chunk(await service.in_thread(text.render, pending))
-        if text.is_over:
-            break
-        pending = await _take_with_pings(exchange, request.sse_ping_interval_s, write)
-    await write.end()
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """The response to a streamed request, which `messages` open. Raises TimeoutError when the client takes no data for
+    --timeout."""
+
+    service: Service
+    request: RequestPort
+    exchange: Exchange
+    messages: Sequence[Outbound]
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await self.send_all(send)
+
+    async def send_all(self, send: Send) -> None:
+        """Write all of it, until the last event."""
+        write = _Writer(send, self.service.settings.timeout_write_s)
+        await write.start()
+        text = EventText(self.request, self.exchange.task_ids)
+        pending = self.messages
+        while True:
+            await write.chunk(await self.service.in_thread(text.render, pending))
+            if text.is_over:
+                break
+            pending = await _take_with_pings(self.exchange, self.request.sse_ping_interval_s, write)
+        await write.end()
 
 
 def refusal_of(message: Outbound) -> Response | None:

@@ -1,24 +1,25 @@
 """The completion routes: one request from its body to its last byte, and its clean-up whatever happens between.
 
 Event loop thread. A client that leaves, at any moment, cancels the request's tasks; so does an error of our own. Only a
-stream with a conversation's id goes on without its client, for who reads it again.
+stream with a conversation's id goes on without its client, from the moment it is in line, for who reads it again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import anyio
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from pyggml_server.messages import Outbound
 from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
-from pyggml_server.web.answer import collect, first_messages, stream
+from pyggml_server.web.answer import EventStream, collect, open_stream
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import error_response, refusal
 from pyggml_server.web.exchange import Exchange
@@ -68,35 +69,47 @@ class CompletionRoute:
         owned.callback(service.mailbox.close, exchange)
         exchange.submit(request.tasks)
         conversation_id = Headers(scope=scope).get("x-conversation-id", "")
-        if conversation_id:
-            service.streams.end(conversation_id)  # a conversation has one completion at a time
-        if not request.stream:
-            response = await collect(service, request, exchange)
-            await response(scope, receive, send)
-            return
-        messages, error = await first_messages(exchange)
-        if error is not None:
-            await error(scope, receive, send)
+        response: Response | EventStream
+        if conversation_id and request.stream:
+            response = await self._kept(conversation_id, request, exchange, owned)
         elif conversation_id:
-            await owned.enter_async_context(service.awake())  # the stream outlives this request and its hold
-            kept = self._keep(conversation_id, request, exchange, messages, owned.pop_all())
-            await replay(kept, 0)(scope, receive, send)
+            response = await self._found_meanwhile(conversation_id, request, exchange)
+        elif request.stream:
+            response = await open_stream(service, request, exchange)
         else:
-            await stream(service, request, exchange, messages, send)
+            response = await collect(service, request, exchange)
+        await response(scope, receive, send)
 
-    def _keep(
-        self,
-        conversation_id: str,
-        request: RequestPort,
-        exchange: Exchange,
-        messages: Sequence[Outbound],
-        owned: AsyncExitStack,
-    ) -> KeptStream:
-        async def produce(kept: KeptStream) -> None:
-            async with owned:
-                await stream(self._service, request, exchange, messages, kept.send)
+    async def _kept(
+        self, conversation_id: str, request: RequestPort, exchange: Exchange, owned: AsyncExitStack
+    ) -> Response:
+        """The conversation's stream, which goes on when its client leaves, or the error that came in its place."""
+        service = self._service
+        await owned.enter_async_context(service.awake())  # the stream outlives this request and its hold
+        kept = service.streams.open(conversation_id, exchange.end_as_cancelled)
+        opening = asyncio.ensure_future(open_stream(service, request, exchange))
+        kept.begin(partial(self._fill, opening, owned.pop_all()))
+        response = await asyncio.shield(opening)
+        # one that was stopped before it said anything is an empty stream
+        return replay(kept, 0) if kept.is_cancelled or isinstance(response, EventStream) else response
 
-        return self._service.streams.start(conversation_id, produce)
+    async def _fill(
+        self, opening: asyncio.Future[EventStream | Response], owned: AsyncExitStack, kept: KeptStream
+    ) -> None:
+        async with owned:
+            response = await opening
+            if isinstance(response, EventStream):
+                await response.send_all(kept.send)
+            else:
+                self._service.streams.forget(kept)
+
+    async def _found_meanwhile(self, conversation_id: str, request: RequestPort, exchange: Exchange) -> Response:
+        """An answer all at once. As in llama-server it is shown as a stream that says nothing; nobody can stop it."""
+        kept = self._service.streams.open(conversation_id, _do_nothing)
+        try:
+            return await collect(self._service, request, exchange)
+        finally:
+            self._service.streams.forget(kept)
 
     async def _free(self, request: RequestPort) -> None:
         with anyio.CancelScope(shield=True):
@@ -113,3 +126,7 @@ class _WatchedSend:
     async def __call__(self, message: Message) -> None:
         self.has_started = True
         await self._send(message)
+
+
+def _do_nothing() -> None:
+    """What stops nobody."""

@@ -36,15 +36,22 @@ class StreamFacts:
 
 
 class KeptStream:
-    """The bytes of one stream. `send` takes the ASGI messages of the response that would have carried them."""
+    """The bytes of one stream. `send` takes the ASGI messages of the response that would have carried them.
 
-    def __init__(self, conversation_id: str, now_s: Callable[[], float], max_bytes: int) -> None:
+    `stop_producer` is called when nobody wants what is still to come; whoever fills the stream then comes to an end.
+    """
+
+    def __init__(
+        self, conversation_id: str, stop_producer: Callable[[], None], now_s: Callable[[], float], max_bytes: int
+    ) -> None:
         self.conversation_id = conversation_id
         self.producer: asyncio.Future[None] | None = None
+        self._stop_producer = stop_producer
         self._now_s = now_s
         self._started_at_s = int(now_s())
         self._completed_at_s = 0
         self._is_done = False
+        self.is_cancelled = False
         self._bytes = bytearray()
         self._n_dropped_bytes = 0
         self._max_bytes = max_bytes
@@ -60,7 +67,9 @@ class KeptStream:
         return self._is_done and self._now_s() - self._completed_at_s >= KEPT_AFTER_END_S
 
     async def send(self, message: Message) -> None:
-        """Take in one message of a response; never waits."""
+        """Take in one message of a response; never waits. What comes after the end is thrown away."""
+        if self._is_done:
+            return
         self._bytes += message.get("body", b"")
         n_too_many = len(self._bytes) - self._max_bytes
         if n_too_many > 0:
@@ -76,10 +85,14 @@ class KeptStream:
             self._wake()
 
     def cancel(self) -> None:
-        """Stop whoever produces it, and end it."""
-        if self.producer is not None:
-            self.producer.cancel()
+        """End it as it is, and stop whoever fills it."""
+        self.is_cancelled = True
         self.end()
+        self._stop_producer()
+
+    def begin(self, produce: Callable[[KeptStream], Coroutine[None, None, None]]) -> None:
+        """Have `produce` fill it, as a task of its own. The stream ends with it."""
+        self.producer = asyncio.ensure_future(self._run(produce))
 
     def check_offset(self, offset: int) -> None:
         """Raises OffsetLostError when the stream cannot be read from there any more."""
@@ -99,6 +112,14 @@ class KeptStream:
             else:
                 await self._changed.wait()
 
+    async def _run(self, produce: Callable[[KeptStream], Coroutine[None, None, None]]) -> None:
+        try:
+            await produce(self)
+        except Exception:
+            log.exception("the stream of conversation %s broke off", self.conversation_id)
+        finally:
+            self.end()
+
     def _wake(self) -> None:
         # everybody who waits now is woken; who waits later waits for the next change
         self._changed.set()
@@ -113,13 +134,20 @@ class StreamStore:
         self._max_bytes = max_bytes
         self._streams: dict[str, KeptStream] = {}
 
-    def start(self, conversation_id: str, produce: Callable[[KeptStream], Coroutine[None, None, None]]) -> KeptStream:
-        """A new stream in place of the conversation's former one, which ends. `produce` fills it, as a task."""
+    def open(self, conversation_id: str, stop_producer: Callable[[], None]) -> KeptStream:
+        """A new stream in place of the conversation's former one, which ends. From now on it can be found, read and
+        stopped."""
         self.end(conversation_id)
         self._drop_expired()
-        kept = self._streams[conversation_id] = KeptStream(conversation_id, self._now_s, self._max_bytes)
-        kept.producer = asyncio.ensure_future(self._run(kept, produce))
+        kept = KeptStream(conversation_id, stop_producer, self._now_s, self._max_bytes)
+        self._streams[conversation_id] = kept
         return kept
+
+    def forget(self, kept: KeptStream) -> None:
+        """It turned out to be none: end it for who reads it, and show it to nobody. Idempotent."""
+        if self._streams.get(kept.conversation_id) is kept:
+            del self._streams[kept.conversation_id]
+        kept.end()
 
     def find(self, conversation_id: str) -> KeptStream | None:
         """The conversation's stream, if it is still there."""
@@ -141,14 +169,6 @@ class StreamStore:
             for name, kept in self._streams.items()
             if name == wanted or name.startswith(wanted + "::")
         ]
-
-    async def _run(self, kept: KeptStream, produce: Callable[[KeptStream], Coroutine[None, None, None]]) -> None:
-        try:
-            await produce(kept)
-        except Exception:
-            log.exception("the stream of conversation %s broke off", kept.conversation_id)
-        finally:
-            kept.end()
 
     def _drop_expired(self) -> None:
         for name in [name for name, kept in self._streams.items() if kept.has_expired()]:
