@@ -30,9 +30,9 @@ static json extra_files(const json & body) {
     return files;
 }
 
-json pyggml_infill_to_completion(const pyggml_server & server, const json & infill) {
+json pyggml_infill_to_completion(const pyggml_server & server, const std::string & infill) {
     check_vocabulary(server.vocab);
-    json body                = infill;
+    json body                = json::parse(infill);
     body["input_extra"]      = extra_files(body);
     const std::string prompt = json_value(body, "prompt", std::string());
     const auto        inputs = tokenize_input_prompts(server.vocab, nullptr, prompt, false, true, server.init_opt);

@@ -172,11 +172,13 @@ extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, cons
                 pyggml_add_embedding_tasks(*request, std::string(body, size));
                 return;
             }
+            if (request->type == SERVER_TASK_TYPE_INFILL) {
+                data = pyggml_infill_to_completion(*server, std::string(body, size));
+                return;
+            }
             data = json::parse(std::string(body, size));
             if (is_chat(request->res_type)) {
                 data = pyggml_chat_to_completion(*server, request->res_type, data);
-            } else if (request->type == SERVER_TASK_TYPE_INFILL) {
-                data = pyggml_infill_to_completion(*server, data);
             }
         });
         if (refused) {

@@ -44,5 +44,6 @@ void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & toke
 // A chat in the API that `type` names becomes llama.cpp's own completion body, its prompt made by the chat template.
 common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body);
 
-// So does an infill body, its prompt made of the model's FIM tokens. Throws as above.
-common_json pyggml_infill_to_completion(const pyggml_server & server, const common_json & body);
+// So does an infill body, its prompt made of the model's FIM tokens: it is parsed once the model is found to have some.
+// Throws as above.
+common_json pyggml_infill_to_completion(const pyggml_server & server, const std::string & body);

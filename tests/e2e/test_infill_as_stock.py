@@ -63,5 +63,8 @@ def test_a_mistake_in_an_infill_request_is_told_as_stock_tells_it(coders: Pair, 
     assert assert_same_answer(*coders, "POST", "/infill", REFUSED[what])[0] != 200
 
 
-def test_a_model_without_tokens_for_it_says_so(ours: ServerProcess, stock: ServerProcess) -> None:
-    assert assert_same_answer(ours, stock, "POST", "/infill", CODE)[0] == 501
+@pytest.mark.parametrize("body", [CODE, {}, b"", b"{"], ids=repr)
+def test_a_model_without_tokens_for_it_says_so_whatever_is_asked(
+    ours: ServerProcess, stock: ServerProcess, body: Any
+) -> None:
+    assert assert_same_answer(ours, stock, "POST", "/infill", body)[0] == 501
