@@ -51,3 +51,28 @@ def test_a_folder_of_static_files_is_served_beside_the_api(tmp_path: Path) -> No
         assert server.get("/").text == "<p>mine</p>"
         assert server.get("/health").text == '{"status":"ok"}'
         assert one_error(server.get("/missing.js")) == (404, "not_found_error", "File Not Found")
+
+
+def test_a_folder_in_it_is_sent_for_with_a_path_alone(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "index.html").write_text("within")
+    with running(FakeSettings(public_path=str(tmp_path))) as server:
+        for asked in ("/a%20b?x=1", "//a%20b"):
+            sent = server.get(asked, allow_redirects=False)
+            assert (sent.status_code, sent.headers["location"]) == (301, "/a%20b/")
+        assert server.get("/a%20b").text == "within"
+
+
+@pytest.mark.parametrize("settings", [{}, {"ui": False}, {"public_path": "."}, {"api_keys": ("key",)}], ids=str)
+def test_a_browser_that_kept_llama_servers_page_is_told_to_let_go_of_it(settings: dict[str, object]) -> None:
+    with running(FakeSettings(**settings), is_loaded=False) as server:  # type: ignore[arg-type]
+        worker = server.get("/sw.js")
+        assert (worker.status_code, worker.headers["cache-control"]) == (200, "no-cache")
+        assert worker.headers["content-type"].startswith("application/javascript")
+        assert "registration.unregister()" in worker.text
+
+
+def test_a_folders_own_worker_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "sw.js").write_text("// mine")
+    with running(FakeSettings(public_path=str(tmp_path))) as server:
+        assert server.get("/sw.js").text == "// mine"

@@ -6,7 +6,6 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from pyggml_server.native.errors import RequestRefusedError
@@ -16,9 +15,10 @@ from pyggml_server.web.adapters import AdapterRoutes
 from pyggml_server.web.calls import CallRoutes
 from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
+from pyggml_server.web.folder import Folder
 from pyggml_server.web.gate import Gate
 from pyggml_server.web.kept_streams import KeptStreamRoutes
-from pyggml_server.web.page import page
+from pyggml_server.web.page import WORKER_PATH, page, worker
 from pyggml_server.web.pool import PoolRoutes
 from pyggml_server.web.service import Service
 from pyggml_server.web.sleep_gate import SleepGate
@@ -139,11 +139,12 @@ def _call_routes(service: Service, prefix: str) -> list[BaseRoute]:
 
 def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
     settings = service.settings
+    no_worker = Route(prefix + WORKER_PATH, worker)
     if not settings.ui:
-        return []
+        return [no_worker]
     if settings.public_path:
-        return [Mount(prefix, StaticFiles(directory=settings.public_path, html=True))]
-    return [Route(prefix + "/", page), Route(prefix + "/index.html", page)]
+        return [Mount(prefix, Folder(settings.public_path))]
+    return [Route(prefix + "/", page), Route(prefix + "/index.html", page), no_worker]
 
 
 async def _answer_refused(_: Request, refused: Exception) -> Response:

@@ -10,14 +10,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyggml_server.web.errors import early_refusal
+from pyggml_server.web.page import WORKER_PATH
 from pyggml_server.web.ports import WebSettings
 from pyggml_server.web.service import Service
 
 log = logging.getLogger(__name__)
 
 # exact paths, without --api-prefix, as in llama-server
-PUBLIC_PATHS = frozenset({"/health", "/v1/health", "/", "/index.html"})
-PATHS_WHILE_LOADING = frozenset({"/", "/index.html"})
+PATHS_WHILE_LOADING = frozenset({"/", "/index.html", WORKER_PATH})
+PUBLIC_PATHS = frozenset({"/health", "/v1/health"}) | PATHS_WHILE_LOADING
 POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
 BEARER = b"Bearer "
 FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})

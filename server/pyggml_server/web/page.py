@@ -1,4 +1,8 @@
-"""The page at `/`: links to what can be looked at; --path serves another one from a folder."""
+"""The page at `/`: links to what can be looked at; --path serves another one from a folder.
+
+And the end of the page that was here before: a browser that used llama-server's own user interface at this address has
+kept it with a service worker, and shows it instead of ours until the worker is gone.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +32,26 @@ PAGE = b"""<!doctype html>
 async def page(_: Request) -> Response:
     """The page itself, also while the model loads."""
     return Response(PAGE, headers={"content-type": "text/html; charset=utf-8", "cache-control": "no-cache"})
+
+
+WORKER_PATH = "/sw.js"
+FAREWELL = b"""// Takes the place of the service worker of llama-server's user interface, and ends itself.
+addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(leave()));
+
+async function leave() {
+  for (const name of await caches.keys()) await caches.delete(name);
+  await registration.unregister();
+  for (const page of await clients.matchAll({ type: "window" })) page.navigate(page.url);
+}
+"""
+
+
+def farewell() -> Response:
+    """What a browser's update check finds in place of that service worker."""
+    return Response(FAREWELL, headers={"content-type": "application/javascript", "cache-control": "no-cache"})
+
+
+async def worker(_: Request) -> Response:
+    """GET /sw.js where no folder has one."""
+    return farewell()
