@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from tests.e2e.comparing import assert_same_answer
 from tests.e2e.conftest import StartServer
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
@@ -114,3 +115,25 @@ def test_an_answer_all_at_once_cannot_be_stopped_and_is_not_kept(server: ServerP
         head, body = rest(connection)
     assert head.startswith(b"HTTP/1.1 200 ")
     assert json.loads(body)["tokens_predicted"] == LONG["n_predict"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/stream"),
+        ("GET", "/v1/stream?conv_id="),
+        ("GET", "/v1/stream?conv_id=nobody"),
+        ("GET", "/v1/stream?conv_id=nobody&from=x"),
+        ("GET", "/v1/stream/nobody"),
+        ("DELETE", "/v1/stream"),
+        ("DELETE", "/v1/stream?conv_id=nobody"),
+        ("POST", "/v1/stream?conv_id=nobody"),
+    ],
+)
+def test_a_stream_that_is_not_there(ours: ServerProcess, stock: ServerProcess, method: str, path: str) -> None:
+    assert_same_answer(ours, stock, method, path)
+
+
+@pytest.mark.parametrize("body", [{}, [], 5, None, {"conversation_ids": 5}, {"conversation_ids": ["a", 5, "", None]}])
+def test_looking_up_nothing(ours: ServerProcess, stock: ServerProcess, body: Any) -> None:
+    assert_same_answer(ours, stock, "POST", "/v1/streams/lookup", json.dumps(body).encode())

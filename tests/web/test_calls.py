@@ -49,6 +49,7 @@ def test_an_action_that_fails_is_answered_with_the_engines_error(keeping: Runnin
     ("path", "message"),
     [
         ("/slots/x?action=save", "Invalid slot ID"),
+        ("/slots/?action=save", "Invalid slot ID"),
         ("/slots/99999999999?action=save", "Invalid slot ID"),
         ("/slots/0?action=burn", "Invalid action"),
         ("/slots/0", "Invalid action"),
@@ -57,6 +58,15 @@ def test_an_action_that_fails_is_answered_with_the_engines_error(keeping: Runnin
 def test_a_mistake_in_the_address_never_reaches_the_engine(keeping: Running, path: str, message: str) -> None:
     assert one_error(keeping.post(path, json={"filename": "a"})) == (400, "invalid_request_error", message)
     assert keeping.engine.inbound.empty()
+
+
+def test_a_slash_behind_the_id_does_not_matter_and_a_path_within_a_slot_is_not_there(keeping: Running) -> None:
+    posting = keeping.posting("/slots/1/?action=erase", "")
+    call = keeping.engine.next_call()
+    assert call == SlotAction(call.task_id, SlotVerb.ERASE, 1)
+    keeping.engine.say(Answered(call.task_id, b"{}"))
+    assert posting.response().status_code == 200
+    assert one_error(keeping.post("/slots/1/2?action=erase")) == (404, "not_found_error", "File Not Found")
 
 
 def test_without_a_folder_for_slots_there_are_no_actions(server: Running) -> None:

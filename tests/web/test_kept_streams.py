@@ -68,7 +68,7 @@ def test_stopping_it_cancels_its_task_and_forgets_it(server: Running) -> None:
     assert (stopped.status_code, stopped.content) == (204, b"")
     assert server.engine.next_cancelled_id() == task_id
     assert server.engine.translator.requests.get(timeout=PATIENCE_S).closed.wait(PATIENCE_S)
-    assert one_error(server.get(ADDRESS)) == (404, "not_found_error", "Stream not found or expired")
+    assert one_error(server.get(ADDRESS)) == (404, "not_found_error", "File Not Found")
     assert server.request("DELETE", ADDRESS).status_code == 204
 
 
@@ -172,7 +172,7 @@ def test_only_conversations_that_are_named_are_looked_up(server: Running) -> Non
     [
         ("/v1/stream", 400, "Missing conversation id in path"),
         ("/v1/stream?conv_id=", 400, "Missing conversation id in path"),
-        ("/v1/stream?conv_id=nobody", 404, "Stream not found or expired"),
+        ("/v1/stream?conv_id=nobody", 404, "File Not Found"),
     ],
 )
 def test_a_stream_that_is_not_there(server: Running, path: str, status: int, message: str) -> None:

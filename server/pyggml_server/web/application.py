@@ -12,10 +12,12 @@ from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.web import unimplemented
 from pyggml_server.web.adapters import AdapterRoutes
+from pyggml_server.web.body import CodingError
 from pyggml_server.web.calls import CallRoutes
 from pyggml_server.web.completions import CompletionRoute
 from pyggml_server.web.errors import early_refusal, error_response, refusal
 from pyggml_server.web.folder import Folder
+from pyggml_server.web.form_data import FormError
 from pyggml_server.web.gate import Gate
 from pyggml_server.web.kept_streams import KeptStreamRoutes
 from pyggml_server.web.page import WORKER_PATH, page, worker
@@ -36,6 +38,8 @@ def create_application(service: Service) -> ASGIApp:
         exception_handlers={
             RequestRefusedError: _answer_refused,
             ClientDisconnect: _answer_nobody,
+            FormError: _answer_no_form,
+            CodingError: _answer_coded,
             404: _answer_not_found,
             405: _answer_not_found,
             Exception: _answer_broken,
@@ -129,7 +133,7 @@ def _call_routes(service: Service, prefix: str) -> list[BaseRoute]:
     calls = CallRoutes(service)
     kept = KeptStreamRoutes(service)
     return [
-        Route(prefix + "/slots/{id_slot}", calls.act_on_slot, methods=["POST"]),
+        Route(prefix + "/slots/{id_slot:path}", calls.act_on_slot, methods=["POST"]),
         Route(prefix + "/v1/chat/completions/control", calls.control, methods=["POST"]),
         Route(prefix + "/v1/stream", kept.read),
         Route(prefix + "/v1/stream", kept.stop, methods=["DELETE"]),
@@ -155,6 +159,14 @@ async def _answer_refused(_: Request, refused: Exception) -> Response:
 async def _answer_nobody(_request: Request, _gone: Exception) -> Response:
     # the client left while it sent its body: uvicorn drops this
     return Response(status_code=400)
+
+
+async def _answer_no_form(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)
+
+
+async def _answer_coded(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=415)
 
 
 async def _answer_not_found(_request: Request, _error: Exception) -> Response:

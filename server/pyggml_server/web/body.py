@@ -1,4 +1,4 @@
-"""Reading a request's body, within llama-server's limit of size and a limit of our own on nesting.
+"""Reading a request's body: JSON or a form, within llama-server's limit of size and a limit of our own on nesting.
 
 llama.cpp walks JSON (schemas, message content) and grammars by recursion: a body nested deeply enough overflows the
 stack, which would end the whole server with everybody's requests.
@@ -14,6 +14,7 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from pyggml_server.native.errors import RequestRefusedError, error_object
+from pyggml_server.web.form_data import boundary_of, json_of_form
 
 MAX_BODY_BYTES = 100 * 1024 * 1024
 MAX_NESTING = 500
@@ -21,9 +22,19 @@ MAX_GRAMMAR_RULES = 10_000  # each may be reached through the one before it
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
+CODINGS = frozenset({"gzip", "deflate", "br", "zstd"})  # any other name is taken for a misuse of the header
+
+
+class CodingError(Exception):
+    """The body is compressed: llama-server answers 415 without a body."""
+
+
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises RequestRefusedError (413 above 100 MiB, 400 when llama.cpp would recurse too deeply),
-    ClientDisconnect when the client leaves."""
+    """The whole body, as JSON if it is a form. Raises RequestRefusedError (413 above 100 MiB, 400 when llama.cpp would
+    recurse too deeply), FormError, CodingError, ClientDisconnect when the client leaves."""
+    boundary = boundary_of(request.headers.get("content-type", ""))
+    if request.headers.get("content-encoding", "").lower() in CODINGS:
+        raise CodingError
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -31,7 +42,18 @@ async def read_body(request: Request) -> bytes:
             message = f"the request body is larger than {MAX_BODY_BYTES} bytes"
             error = {"code": 413, "message": message, "type": "invalid_request_error"}
             raise RequestRefusedError(413, json.dumps(error).encode())
-    await anyio.to_thread.run_sync(check_recursion, body)
+    return await anyio.to_thread.run_sync(_checked, body, boundary)
+
+
+def _checked(body: bytearray, boundary: bytes | None) -> bytes:
+    if boundary is not None:
+        try:
+            body = bytearray(json_of_form(body, boundary))
+        except UnicodeDecodeError as error:
+            raise RequestRefusedError(
+                *error_object(f"a field of the form is no UTF-8: {error}", "server_error")
+            ) from error
+    check_recursion(body)
     return bytes(body)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,12 +30,17 @@ class CallRoutes:
         self._service = service
 
     async def act_on_slot(self, request: Request) -> Response:
-        """POST /slots/{id_slot}?action=save|restore|erase."""
+        """POST /slots/{id_slot}?action=save|restore|erase. As in llama-server the id may be empty, which is an error of
+        its own, or have a slash behind it."""
+        id_slot = request.path_params["id_slot"].removesuffix("/")
+        if "/" in id_slot:
+            raise HTTPException(404)
+        body = await read_body(request)
         if not self._service.settings.slot_save_path:
             return refusal(
                 "This server does not support slots action. Start it with `--slot-save-path`", "not_supported_error"
             )
-        slot_id = _slot_id(request.path_params["id_slot"])
+        slot_id = _slot_id(id_slot)
         try:
             verb = SlotVerb(request.query_params.get("action", ""))
         except ValueError:
@@ -42,7 +48,7 @@ class CallRoutes:
         name, path = "", ""
         if verb is not SlotVerb.ERASE:
             translate = self._service.backend.translator.slot_file
-            name, path = await self._service.in_thread(translate, await read_body(request))
+            name, path = await self._service.in_thread(translate, body)
         return await self._answer(request, lambda task_id: SlotAction(task_id, verb, slot_id, name, path))
 
     async def control(self, request: Request) -> Response:

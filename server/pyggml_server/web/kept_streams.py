@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from pyggml_server.web.answer import STREAM_HEADERS
 from pyggml_server.web.body import read_body
-from pyggml_server.web.errors import json_response, refusal, refused
+from pyggml_server.web.errors import early_refusal, json_response, refusal, refused
 from pyggml_server.web.service import Service
 from pyggml_server.web.stream_store import KeptStream, OffsetLostError
 
@@ -25,7 +25,8 @@ class KeptStreamRoutes:
         """GET /v1/stream?conv_id=ID&from=BYTES: what was said from there on, and what is said until the end."""
         kept = self._streams.find(_conversation(request))
         if kept is None:
-            return refusal("Stream not found or expired", "not_found_error")
+            # llama-server has a text for this, but its HTTP layer writes over every 404
+            return early_refusal("File Not Found", "not_found_error")
         offset = _offset(request.query_params.get("from", ""))
         try:
             kept.check_offset(offset)
@@ -44,7 +45,7 @@ class KeptStreamRoutes:
             body = json.loads(await read_body(request))
         except ValueError as error:
             reply = {"error": {"message": f"invalid body: {error}", "type": "invalid_request_error"}}
-            return json_response(json.dumps(reply).encode(), 400)
+            return json_response(json.dumps(reply, separators=(",", ":")).encode(), 400)
         ids = body.get("conversation_ids") if isinstance(body, dict) else None
         wanted = [name for name in ids if isinstance(name, str) and name] if isinstance(ids, list) else []
         facts = [asdict(found) for found in self._streams.facts_of(wanted)]

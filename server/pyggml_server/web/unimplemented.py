@@ -6,6 +6,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import refusal
 
 # what llama-server answers with 403 unless a flag that is not served here switches it on
@@ -24,8 +25,9 @@ NEED_AUDIO = (
 )
 
 
-async def refuse_audio(_request: Request) -> Response:
-    """As llama-server answers with a model for text."""
+async def refuse_audio(request: Request) -> Response:
+    """As llama-server answers with a model for text, after it has read the form."""
+    await read_body(request)
     return refusal("The current model does not support audio input.", "not_supported_error")
 
 
