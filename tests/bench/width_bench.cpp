@@ -4,21 +4,21 @@
 // machine, one after the other. Usage: width_bench LABEL MODEL [N_STEPS]. Four sequences of 1000 tokens; then steps with
 // four rows, and steps with four and three in turn, sixteen of each. The logits of each step are read back.
 
-#include <ggml-backend.h>
-#include <llama.h>
+#include "filled_pool.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace {
 
-constexpr int n_sequences = 4;
+using filled_pool::n_sequences;
+
+constexpr int n_cells = 2048;
 constexpr int n_prompt = 1000;
 constexpr int n_between_changes = 16;
 
@@ -109,21 +109,10 @@ int main(int argc, char ** argv) {
         std::fprintf(stderr, "usage: width_bench LABEL MODEL [N_STEPS]\n");
         return 2;
     }
-    ggml_backend_load_all();
-    llama_backend_init();
-    llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
-    llama_model_params model_params = llama_model_default_params();
-    model_params.n_gpu_layers = 99;
-    std::unique_ptr<llama_model, decltype(&llama_model_free)> model(llama_model_load_from_file(argv[2], model_params),
-                                                                    llama_model_free);
-    llama_context_params params = llama_context_default_params();
-    params.n_ctx = 8192;
+    const auto model = filled_pool::load_model(argv[2]);
+    auto params = filled_pool::pool_params(n_cells);
     params.n_batch = n_prompt;
-    params.n_seq_max = n_sequences;
-    params.kv_unified = true;
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    std::unique_ptr<llama_context, decltype(&llama_free)> context(
-        model ? llama_init_from_model(model.get(), params) : nullptr, llama_free);
+    const auto context = filled_pool::make_context(model, params);
     if (!context) {
         std::fprintf(stderr, "%s: no context with this model\n", argv[2]);
         return 1;

@@ -20,7 +20,7 @@ def build(folder: Path, tree: Path, libraries: Path) -> Path:
         if not needed.exists():
             raise SystemExit(f"{needed} is not there: run scripts/setup first, or name --tree and --libraries")
     program = folder / "transfers"
-    sources = [*_SOURCE.parent.glob("*.[ch]pp"), llama]
+    sources = [*_SOURCE.parent.glob("*.[ch]pp"), *_SOURCE.parents[1].glob("*.hpp"), llama]
     if program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in sources):
         return program
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")

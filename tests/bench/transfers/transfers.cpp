@@ -6,12 +6,11 @@
 // contiguous. Each repeat of a pattern also makes the copies to compare with: the same number of bytes as one contiguous
 // copy between the device and page-locked memory, and (fewer times, they are slow) the synchronous calls.
 
+#include "../filled_pool.hpp"
 #include "posted_calls.hpp"
 
 #include <ggml-alloc.h>
-#include <ggml-backend.h>
 #include <ggml-cpp.h>
-#include <llama.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +21,6 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
-#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -30,12 +28,11 @@
 
 namespace {
 
+using filled_pool::Context;
+using filled_pool::measured;
 using posted::clock;
 
-constexpr int n_sequences = 4;
-constexpr int n_batch_tokens = 512;
 constexpr int n_synchronous = 3;
-constexpr llama_seq_id measured = 1;
 
 double ms_since(clock::time_point begin) { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); }
 
@@ -52,45 +49,10 @@ struct Series {
     void add(const std::string & key, double value) { values[key].push_back(value); }
 };
 
-std::vector<llama_seq_id> owners_of_cells(const std::string & pattern, int n_cells) {
-    std::vector<llama_seq_id> owners;
-    std::mt19937 random(42);
-    std::vector<int> n_left(n_sequences, n_cells);
-    const auto append = [&](llama_seq_id seq_id, int n) {
-        n = std::min(n, n_left[seq_id]);
-        owners.insert(owners.end(), n, seq_id);
-        n_left[seq_id] -= n;
-    };
+void fill_cells(llama_context * context, const std::string & pattern, int n_cells) {
     const int n_contiguous = pattern == "one_run" ? n_cells : pattern == "comb" ? n_cells / 2 : 0;
-    for (llama_seq_id seq_id = 0; seq_id < n_sequences; seq_id++) {
-        append(seq_id, n_contiguous);
-    }
-    for (llama_seq_id next = 0; owners.size() < static_cast<size_t>(n_sequences) * n_cells; next = (next + 1) % n_sequences) {
-        append(next, pattern == "comb" ? 1 : static_cast<int>(1 + random() % 24));
-    }
-    return owners;
-}
-
-void fill_cells(llama_context * context, const std::vector<llama_seq_id> & owners) {
-    llama_memory_clear(llama_get_memory(context), true);
-    std::vector<llama_pos> position(n_sequences, 0);
-    llama_batch batch = llama_batch_init(n_batch_tokens, 0, 1);
-    bool decoded = true;
-    for (size_t first = 0; decoded && first < owners.size(); first += n_batch_tokens) {
-        batch.n_tokens = static_cast<int32_t>(std::min<size_t>(n_batch_tokens, owners.size() - first));
-        for (int32_t i = 0; i < batch.n_tokens; i++) {
-            const llama_seq_id seq_id = owners[first + i];
-            batch.token[i] = 1 + (first + i) % 100;
-            batch.pos[i] = position[seq_id]++;
-            batch.n_seq_id[i] = 1;
-            batch.seq_id[i][0] = seq_id;
-            batch.logits[i] = i == batch.n_tokens - 1;
-        }
-        decoded = llama_decode(context, batch) == 0;
-    }
-    llama_batch_free(batch);
-    llama_synchronize(context);
-    must(decoded, std::to_string(owners.size()) + " cells do not decode: pass fewer");
+    const auto owners = filled_pool::owners_of_cells(n_cells, n_contiguous, pattern == "comb" ? 1 : 24);
+    must(filled_pool::fill_cells(context, owners), std::to_string(owners.size()) + " cells do not decode: pass fewer");
 }
 
 std::vector<uint8_t> saved_state(llama_context * context) {
@@ -219,7 +181,7 @@ void print_series(const char * name, const Series & row, const char * end) {
 }
 
 void measure(llama_context * context, ggml_backend_dev_t dev, const std::string & pattern, int n_cells, int n_repeats) {
-    fill_cells(context, owners_of_cells(pattern, n_cells));
+    fill_cells(context, pattern, n_cells);
     auto * memory = llama_get_memory(context);
     const auto before = saved_state(context);
 
@@ -267,18 +229,10 @@ void measure(llama_context * context, ggml_backend_dev_t dev, const std::string 
     print_series("synchronous_restore_reference", synchronous_in, "}");
 }
 
-using Context = std::unique_ptr<llama_context, decltype(&llama_free)>;
-
-Context make_context(llama_model * model, int n_cells, size_t n_bytes_staging, ggml_type type) {
-    llama_context_params params = llama_context_default_params();
-    params.n_ctx = (n_sequences * n_cells + 255) / 256 * 256;
-    params.n_batch = params.n_ubatch = n_batch_tokens;
-    params.n_seq_max = n_sequences;
-    params.kv_unified = true;
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    params.n_bytes_staging = n_bytes_staging;
+Context make_context(const filled_pool::Model & model, int n_cells, size_t n_bytes_staging, ggml_type type) {
+    auto params = filled_pool::pool_params(n_cells, n_bytes_staging);
     params.type_k = params.type_v = type;
-    Context context(llama_init_from_model(model, params), llama_free);
+    Context context = filled_pool::make_context(model, params);
     must(context != nullptr, "no context of " + std::to_string(params.n_ctx) + " cells");
     return context;
 }
@@ -294,10 +248,10 @@ ggml_type type_of(const std::string & name) {
 }
 
 // Bytes, and so rows by position, before a park and after its restore.
-bool is_equal_for(llama_model * model, ggml_type type, size_t n_bytes_staging) {
+bool is_equal_for(const filled_pool::Model & model, ggml_type type, size_t n_bytes_staging) {
     constexpr int n_cells = 64;
     const Context context = make_context(model, n_cells, n_bytes_staging, type);
-    fill_cells(context.get(), owners_of_cells("broken", n_cells));
+    fill_cells(context.get(), "broken", n_cells);
     const auto before = saved_state(context.get());
     Copy copy(llama_state_seq_copy_init(context.get()), llama_state_seq_copy_free);
     must(copy && llama_state_seq_copy_buf_resize(copy.get(), before.size()), "this device does not copy asynchronously");
@@ -308,7 +262,7 @@ bool is_equal_for(llama_model * model, ggml_type type, size_t n_bytes_staging) {
     return saved_state(context.get()) == before;
 }
 
-void print_types(llama_model * model, const std::string & names, size_t n_bytes_staging) {
+void print_types(const filled_pool::Model & model, const std::string & names, size_t n_bytes_staging) {
     std::printf("  \"equal_after_restore\": {");
     std::stringstream list(names);
     const char * comma = "";
@@ -345,17 +299,12 @@ void print_devices() {
 int run(char ** argv) {
     const int n_cells = std::atoi(argv[2]), n_repeats = std::atoi(argv[3]);
     const size_t n_bytes_staging = std::strtoull(argv[4], nullptr, 10) << 20;
-    ggml_backend_load_all();
-    llama_backend_init();
-    llama_log_set([](ggml_log_level level, const char * text, void *) {
+    const auto model = filled_pool::load_model(argv[1], [](ggml_log_level level, const char * text, void *) {
         if (level >= GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_CONT) {
             std::fputs(text, stderr);
         }
-    }, nullptr);
+    });
     auto * dev = first_device();
-    llama_model_params params = llama_model_default_params();
-    params.n_gpu_layers = 999;
-    std::unique_ptr<llama_model, decltype(&llama_model_free)> model(llama_model_load_from_file(argv[1], params), llama_model_free);
     must(model != nullptr, std::string(argv[1]) + ": not loaded");
     char description[128] = {};
     llama_model_desc(model.get(), description, sizeof(description));
@@ -364,7 +313,7 @@ int run(char ** argv) {
     print_devices();
     std::printf(" \"patterns\": {\n");
     {
-        const Context context = make_context(model.get(), n_cells, n_bytes_staging, GGML_TYPE_F16);
+        const Context context = make_context(model, n_cells, n_bytes_staging, GGML_TYPE_F16);
         std::fprintf(stderr, "a pool of %u cells\n", llama_n_ctx(context.get()));
         const char * patterns[] = { "comb", "broken", "one_run" };
         for (const char * pattern : patterns) {
@@ -373,7 +322,7 @@ int run(char ** argv) {
             std::printf(pattern == patterns[2] ? " },\n" : " ,\n");
         }
     }
-    print_types(model.get(), argv[5], n_bytes_staging);
+    print_types(model, argv[5], n_bytes_staging);
     std::printf("}\n");
     return 0;
 }
