@@ -94,6 +94,38 @@ private:
     llama_model * model_;
 };
 
+// Two contexts of the same history: sequence 1 leaves one of them through `copy`, and is `state` in both.
+struct Twins {
+    explicit Twins(size_t n_bytes_staging = 0) : chats(model, 64, n_bytes_staging), twin(model) {
+        both([](Chats & each) { each.decode({ 0, 1, 2 }, 8); });
+        state = twin.save(1);
+        copy  = chats.make_copy(state.size());
+    }
+
+    template <typename Work> void both(Work work) {
+        work(chats);
+        work(twin);
+    }
+    // Others are in its cells, and in the twin it has come back.
+    void give_cells_of_1_away() {
+        both([](Chats & each) {
+            each.remove(1);
+            each.decode({ 0, 2 }, 4);
+            CHECK(each.logits(2).size() > 0); // what is read too early is not what was there
+        });
+        twin.restore(1, state);
+    }
+    void decode(const Ids & ids) {
+        both([&](Chats & each) { each.decode(ids); });
+    }
+    bool has_same_logits(size_t n_rows) { return chats.logits(n_rows) == twin.logits(n_rows); }
+
+    const Model model = load_model();
+    Chats       chats, twin;
+    Bytes       state;
+    Copy        copy;
+};
+
 inline void issue_save(const Copy & copy, llama_seq_id id, size_t n_bytes) {
     CHECK(llama_state_seq_copy_save(copy.get(), id, n_bytes, 0) == n_bytes);
 }

@@ -28,33 +28,19 @@ CASE(the_others_are_decoded_while_a_save_is_held) {
 
 CASE(the_others_are_decoded_while_a_restore_is_held) {
     const Simdev sim;
-    const Model  model = load_model();
-    Chats        chats(model), twin(model);
-    for (Chats * each : { &chats, &twin }) {
-        each->decode({ 0, 1, 2 }, 8);
-    }
-    const Bytes state = twin.save(1);
-    const Copy  copy = chats.make_copy(state.size());
-    for (Chats * each : { &chats, &twin }) {
-        each->remove(1);
-        each->decode({ 0, 2 }, 4); // into its cells
-    }
-    twin.restore(1, state);
+    Twins        two;
+    two.give_cells_of_1_away();
     sim.set("hold", 1);
-    issue_restore(copy, 1, state);
+    issue_restore(two.copy, 1, two.state);
     sim.set("hold", 0);
     for (int i = 0; i < 5; ++i) {
-        for (Chats * each : { &chats, &twin }) {
-            each->decode({ 0, 2 });
-        }
-        CHECK(chats.logits(2) == twin.logits(2) && !is_done(copy));
+        two.decode({ 0, 2 });
+        CHECK(two.has_same_logits(2) && !is_done(two.copy));
     }
     CHECK(sim.n_held() == n_one_device);
     sim.release(SIZE_MAX);
-    for (Chats * each : { &chats, &twin }) {
-        each->decode({ 0, 1, 2 });
-    }
-    CHECK(chats.logits(3) == twin.logits(3));
+    two.decode({ 0, 1, 2 });
+    CHECK(two.has_same_logits(3));
 }
 
 CASE(while_a_copy_is_in_flight_its_object_and_its_sequence_take_no_other) {
@@ -124,27 +110,14 @@ CASE(planted_without_a_fence_the_first_save_is_wrong) {
 
 // Decodes right after a restore that nobody waited for.
 static bool decode_after_restore_is_right(const Simdev & sim, bool is_ordered) {
-    const Model model = load_model();
-    Chats       chats(model), twin(model);
-    for (Chats * each : { &chats, &twin }) {
-        each->decode({ 0, 1, 2 }, 8);
-    }
-    const Bytes state = twin.save(1);
-    const Copy  copy = chats.make_copy(state.size());
-    for (Chats * each : { &chats, &twin }) {
-        each->remove(1);
-        each->decode({ 0, 2 }, 4); // into its cells: what is read too early is not what was there
-        CHECK(each->logits(2).size() > 0);
-    }
-    twin.restore(1, state);
+    Twins two;
+    two.give_cells_of_1_away();
     sim.set("waits", is_ordered ? 1 : 0);
-    issue_restore(copy, 1, state);
-    for (Chats * each : { &chats, &twin }) {
-        each->decode({ 1 });
-    }
-    const bool is_right = chats.logits(1) == twin.logits(1);
+    issue_restore(two.copy, 1, two.state);
+    two.decode({ 1 });
+    const bool is_right = two.has_same_logits(1);
     sim.set("waits", 1);
-    llama_state_seq_copy_wait(copy.get());
+    llama_state_seq_copy_wait(two.copy.get());
     return is_right;
 }
 
@@ -158,25 +131,15 @@ CASE(planted_without_the_wait_after_a_restore_the_next_decode_is_wrong) {
 
 CASE(what_shares_the_cells_of_a_restored_sequence_can_be_decoded_at_once) {
     const Simdev sim;
-    const Model  model = load_model();
-    Chats        chats(model), twin(model);
-    for (Chats * each : { &chats, &twin }) {
-        each->decode({ 0, 1, 2 }, 8);
-    }
-    const Bytes state = twin.save(1);
-    const Copy  copy = chats.make_copy(state.size());
-    for (Chats * each : { &chats, &twin }) {
-        each->remove(1);
-        each->decode({ 0, 2 }, 4);
-    }
-    twin.restore(1, state);
-    issue_restore(copy, 1, state);
-    for (Chats * each : { &chats, &twin }) {
-        llama_memory_seq_cp(llama_get_memory(each->context.get()), 1, 3, -1, -1);
-        each->n_pos[3] = each->n_pos[1];
-        each->decode({ 3 });
-    }
-    CHECK(chats.logits(1) == twin.logits(1));
+    Twins        two;
+    two.give_cells_of_1_away();
+    issue_restore(two.copy, 1, two.state);
+    two.both([](Chats & each) {
+        llama_memory_seq_cp(llama_get_memory(each.context.get()), 1, 3, -1, -1);
+        each.n_pos[3] = each.n_pos[1];
+        each.decode({ 3 });
+    });
+    CHECK(two.has_same_logits(1));
 }
 
 CASE(planted_cells_that_are_freed_before_a_save_is_done_spoil_it) {
@@ -243,24 +206,6 @@ CASE(a_decode_that_fails_half_way_records_its_fence_too) {
     const size_t n_bytes = llama_state_seq_copy_save(copy.get(), 0, 1 << 20, 0);
     llama_state_seq_copy_wait(copy.get());
     CHECK(held_by(copy, n_bytes) == chats.save(0));
-}
-
-CASE(a_shift_is_applied_after_the_saves_in_flight) {
-    const Simdev   sim;
-    const Model    model = load_model();
-    Chats          chats(model);
-    llama_memory_t memory = llama_get_memory(chats.context.get());
-    chats.decode({ 0, 1, 2 }, 8);
-    const Bytes want = chats.save(1);
-    const Copy  copy = chats.make_copy(want.size());
-    issue_save(copy, 1, want.size());
-    llama_memory_seq_rm(memory, 0, 0, 2);
-    llama_memory_seq_add(memory, 0, 2, -1, -2);
-    chats.n_pos[0] -= 2;
-    sim.forget_trace();
-    chats.decode({ 0 });
-    CHECK(sim.n_pending() > 0); // the decode was not waited for, but what the shift had to wait for is done
-    CHECK(held_by(copy, want.size()) == want && is_done(copy));
 }
 
 int main(int argc, char ** argv) {
