@@ -23,6 +23,7 @@ WITHOUT_MODEL = (
     "test-io-gather",
     "test-io-host",
     "test-kv-cells",
+    "test-kv-pos-cells",
     "test-seq-chunks",
     "test-seq-staging",
 )
@@ -119,6 +120,14 @@ def test_asynchronous_copies_keep_every_bit_of_every_type(
     assert said.count("unified = 1: OK") == said.count("unified = 0: OK") == N_KV_TYPES * 3
     # a transposed V
     assert said.count("no flash attention: OK") == 2
+
+
+def test_asynchronous_copies_keep_every_bit_of_a_latent_of_every_type(
+    compiled: Compile, dummy_models: Path, native_tests: NativeTests
+) -> None:
+    model = dummy_models / "deepseek2-moe.gguf"  # caches K only, whose rows are shifted in part
+    said = seq_copy(compiled("test-state-seq-copy"), model, native_tests.simdev, n_devices=1)
+    assert said.count("unified = 1: OK") == said.count("unified = 0: OK") == N_KV_TYPES * 3
 
 
 def test_asynchronous_copies_are_skipped_where_nothing_copies_asynchronously(
