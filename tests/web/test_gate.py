@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyggml_server.web.gate import allow_origin
+from pyggml_server.web.gate import KEEP_ALIVE_S, allow_origin
 
 from tests.web.fakes import FakeSettings
 from tests.web.running import Running, one_error, running
@@ -31,6 +31,17 @@ def test_headers_are_spelled_as_llama_server_spells_them() -> None:
         asked = dict(server.request("OPTIONS", "/props").headers)
     assert {"Content-Type", "Process-Start-Time-Unix", "Access-Control-Allow-Origin"} <= scraped.keys()
     assert {"Access-Control-Allow-Methods", "Access-Control-Allow-Credentials"} <= asked.keys()
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "Upgrade"])
+def test_a_response_says_how_long_its_connection_stays_open(server: Running, connection: str) -> None:
+    for path in ("/health", "/no/such/path"):
+        response = server.get(path, headers={"Connection": connection})
+        assert response.headers["Keep-Alive"] == f"timeout={KEEP_ALIVE_S}"
+
+
+def test_a_connection_that_is_closed_says_nothing_of_the_kind(server: Running) -> None:
+    assert "Keep-Alive" not in server.get("/health", headers={"Connection": "a, Close"}).headers
 
 
 @pytest.mark.parametrize(

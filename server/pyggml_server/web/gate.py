@@ -21,11 +21,13 @@ PATHS_WHILE_LOADING = frozenset({"/", "/index.html", WORKER_PATH})
 PUBLIC_PATHS = frozenset({"/health", "/v1/health"}) | PATHS_WHILE_LOADING
 POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
 BEARER = b"Bearer "
+KEEP_ALIVE_S = 5
+KEEP_ALIVE = (b"keep-alive", b"timeout=%d" % KEEP_ALIVE_S)  # tells clients until when a connection can be used again
 FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 
 
 class Gate:
-    """Answers OPTIONS and refusals itself, lets everything else through with the CORS header added."""
+    """Answers OPTIONS and refusals itself, lets everything else through. Adds the headers that every response has."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
@@ -40,16 +42,18 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
-        origin_headers = allow_origin(self._service.settings, headers.get(b"origin", b""))
+        added = allow_origin(self._service.settings, headers.get(b"origin", b""))
+        if stays_open(scope["http_version"], headers):
+            added = [*added, KEEP_ALIVE]
 
-        async def send_with_origin(message: Message) -> None:
+        async def send_with_more(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", []), *origin_headers]
+                headers = [*message.get("headers", []), *added]
                 message = {**message, "headers": [(spelled_as_stock(name), value) for name, value in headers]}
             await send(message)
 
         answer = self._answer(scope["method"], scope["path"], headers)
-        await (answer or self._app)(scope, receive, send_with_origin)
+        await (answer or self._app)(scope, receive, send_with_more)
 
     def _answer(self, method: str, path: str, headers: dict[bytes, bytes]) -> Response | None:
         settings = self._service.settings
@@ -63,6 +67,12 @@ class Gate:
             log.warning("unauthorized: Invalid API Key")
             return early_refusal("Invalid API Key", "authentication_error")
         return None
+
+
+def stays_open(http_version: str, headers: dict[bytes, bytes]) -> bool:
+    """Whether the connection can carry another request after this one."""
+    tokens = headers.get(b"connection", b"").lower().split(b",")
+    return http_version == "1.1" and b"close" not in [token.strip() for token in tokens]
 
 
 def spelled_as_stock(name: bytes) -> bytes:

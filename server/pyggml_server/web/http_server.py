@@ -10,6 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from pyggml_server.web.application import create_application
+from pyggml_server.web.gate import KEEP_ALIVE_S
 from pyggml_server.web.listen import ListenError, Listeners, uses_tls
 from pyggml_server.web.service import Service
 from pyggml_server.web.vertex import VertexError
@@ -110,6 +111,7 @@ def _uvicorn_config(service: Service) -> uvicorn.Config:
             access_log=False,
             server_header=False,
             headers=[("Server", "llama.cpp")],
+            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
             ssl_keyfile=settings.ssl_key_file if uses_tls(settings) else None,
             ssl_certfile=settings.ssl_cert_file if uses_tls(settings) else None,
