@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pyggml_server.messages import Counters
+from pyggml_server.published import Counters
 
 PREFIX = "llamacpp:"
 GAP_HISTOGRAMS = ("token_gap_seconds", "survivor_gap_seconds")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from pyggml_server import config, flags, metrics
-from pyggml_server.messages import Counters
+from pyggml_server.published import Counters
 from pyggml_server.web.application import routes
 from pyggml_server.web.service import Service
 from pyggml_server.web.unimplemented import DISABLED, NEED_AUDIO

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.config import PreemptOptions
-from pyggml_server.messages import Counters
+from pyggml_server.published import Counters
 
 from tests.engine.harness import EngineHarness, Running
 from tests.engine.invariants import watched

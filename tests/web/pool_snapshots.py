@@ -6,7 +6,7 @@ import math
 import time
 
 from pyggml_server.history import EventKind, GapSecond, History, PoolEvent
-from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
+from pyggml_server.published import Counters, SlotSnapshot, Snapshot
 
 MIB = 1024**2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from pyggml_server.messages import Counters
 from pyggml_server.metrics import render
+from pyggml_server.published import Counters
 
 STOCK_COUNTERS = [
     "prompt_tokens_total",

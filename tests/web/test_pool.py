@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyggml_server.history import PoolEvent
-from pyggml_server.messages import Asleep, Counters, Snapshot
+from pyggml_server.published import Asleep, Counters, Snapshot
 from pyggml_server.web.pool import PoolJson, assemble_page, page_headers
 
 from tests.web.fakes import FakeSettings

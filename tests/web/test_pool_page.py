@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from pyggml_server.history import EventKind, History, PoolEvent
-from pyggml_server.messages import Asleep, Counters, SlotSnapshot, Snapshot
+from pyggml_server.published import Asleep, Counters, SlotSnapshot, Snapshot
 
 from tests.web.browser import PHONE_PX, PoolPage, browser
 from tests.web.fakes import FakeSettings

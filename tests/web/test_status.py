@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
+from pyggml_server.published import Counters, SlotSnapshot, Snapshot
 
 from tests.web.fakes import FakeSettings
 from tests.web.running import Running, one_error, running

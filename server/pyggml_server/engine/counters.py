@@ -7,14 +7,14 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from pyggml_server import messages
+from pyggml_server import published
 
 GAP_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(slots=True)
 class Tally:
-    """The running totals; names as in `messages.Counters`."""
+    """The running totals; names as in `published.Counters`."""
 
     prompt_tokens_total: int = 0
     prompt_tokens_cached_total: int = 0
@@ -116,22 +116,22 @@ class Counters:
         pairs = zip_longest(tally.drafts_accepted_per_pos, n_accepted_per_pos, fillvalue=0)
         tally.drafts_accepted_per_pos = [before + now for before, now in pairs]
 
-    def with_windows(self, published: messages.Counters) -> messages.Counters:
+    def with_windows(self, latest: published.Counters) -> published.Counters:
         """What was published, with the rate windows of this moment. Any thread."""
         (prompt_steps, prompt_s), (predicted_steps, predicted_s) = self.window.values()
         return replace(
-            published,
+            latest,
             prompt_steps_window=prompt_steps,
             prompt_seconds_window=prompt_s,
             predicted_steps_window=predicted_steps,
             predicted_seconds_window=predicted_s,
         )
 
-    def publish(self, **gauges: int) -> messages.Counters:
+    def publish(self, **gauges: int) -> published.Counters:
         """A frozen copy with the gauges of this moment."""
         tally = self.tally
         totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _LISTS}
-        counters = messages.Counters(
+        counters = published.Counters(
             **totals,
             gap_bounds_s=GAP_BOUNDS_S,
             gap_counts=tuple(tally.gap_counts),

@@ -15,8 +15,9 @@ from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.snapshot import slot_snapshot
 from pyggml_server.engine.state import EngineState
 from pyggml_server.history import EventKind
-from pyggml_server.messages import Cancelled, Failed, Finished, SlotSnapshot
+from pyggml_server.messages import Cancelled, Failed, Finished
 from pyggml_server.native.errors import error_object
+from pyggml_server.published import SlotSnapshot
 
 log = logging.getLogger(__name__)
 

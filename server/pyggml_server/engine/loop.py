@@ -24,8 +24,9 @@ from pyggml_server.engine.snapshot import take_snapshot
 from pyggml_server.engine.staging import staging_bytes
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
-from pyggml_server.messages import Asleep, Cancel, Cancelled, Deliver, FromWeb, Inbound, Snapshot, Stop, Submit, Wake
+from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Stop, Submit, Wake
 from pyggml_server.native.errors import LoadError
+from pyggml_server.published import Asleep, Snapshot
 
 if TYPE_CHECKING:
     from pyggml_server.native.command_line import CommandLine

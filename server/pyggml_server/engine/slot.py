@@ -13,8 +13,8 @@ from pyggml_server.engine.shared_prompt import SharedPrompt
 from pyggml_server.engine.side_job import SideJob
 from pyggml_server.engine.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfer import Transfer
-from pyggml_server.messages import SlotSnapshot
 from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
+from pyggml_server.published import SlotSnapshot
 
 if TYPE_CHECKING:
     from pyggml_server.native.task import Task

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
-from pyggml_server.messages import SlotSnapshot, Snapshot
+from pyggml_server.published import SlotSnapshot, Snapshot
 
 
 def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) -> Snapshot:

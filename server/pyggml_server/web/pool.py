@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyggml_server.history import GapSecond, PoolEvent
-from pyggml_server.messages import Counters, SlotSnapshot, Snapshot
+from pyggml_server.published import Counters, SlotSnapshot, Snapshot
 from pyggml_server.web.errors import json_response
 from pyggml_server.web.service import Service
 from pyggml_server.web.slots import refuse_without_slots

@@ -6,7 +6,7 @@ import json
 
 from starlette.responses import Response
 
-from pyggml_server.messages import SlotSnapshot, Snapshot
+from pyggml_server.published import SlotSnapshot, Snapshot
 from pyggml_server.web.errors import refusal
 from pyggml_server.web.service import Service
 
