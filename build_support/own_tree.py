@@ -18,6 +18,7 @@ NEEDED = {
         "llama_host_memory_pin",
         "llama_state_seq_copy_buf_use",
         "llama_state_seq_copy_state_size",
+        "llama_state_seq_copy_load",
     ),
 }
 PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "tools/mtmd/mtmd.h")

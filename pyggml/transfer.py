@@ -113,18 +113,21 @@ class Transfer(TransferBuffer, Closing):
         """Issues the state's way to staging memory, for which no sequence needs cells, and returns.
 
         `done` tells when it is there. The `restore` that follows, before or after that, only has to put it into cells.
-        False, with nothing issued, where it cannot go there: without staging memory, where the state does not fit into
-        the part of it that is free for restores, and for a state that this transfer did not save itself. Its place is
-        given back by the restore, the next `save` or `load`, and `release_buffer`. On the context's thread; does not
-        block. Raises TransferInFlightError, StateError (there is no state).
+        False, with nothing issued, where it cannot go there: without staging memory, and where the state does not fit
+        into the part of it that is free for restores. A state that came by `load` or `blank` is looked through, and
+        must not change after that; False also where its bytes are not for this context, as the log and `restore` say,
+        or its memory is neither a plain nor a window cache. Its place is given back by the restore, the next `save` or
+        `load`, and `release_buffer`. On the context's thread; does not block. Raises TransferInFlightError,
+        StateError (there is no state).
         """
         self._check_state()
         if self._is_prefetched:
             return True
         self._idle_context()
-        if self._is_staged and self._is_own_state:
+        if self._is_staged:
             issued = ffi.new("bool *")
-            call(lib.pyggml_transfer_prefetch, self._handle.pointer(), issued)
+            n_loaded_bytes = 0 if self._is_own_state else self._n_state_bytes
+            call(lib.pyggml_transfer_prefetch, self._handle.pointer(), n_loaded_bytes, issued)
             self._is_prefetched = self._is_issued = bool(issued[0])
         return self._is_prefetched
 

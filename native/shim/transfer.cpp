@@ -141,8 +141,10 @@ int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq
     return pyggml_call(err, [&] { *frees = llama_state_seq_copy_frees_on_issue(copy, seq_id); });
 }
 
-int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err) {
-    return pyggml_call(err, [&] { *issued = llama_state_seq_copy_prefetch(copy); });
+int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, bool * issued, pyggml_error * err) {
+    return pyggml_call(err, [&] {
+        *issued = (n_loaded == 0 || llama_state_seq_copy_load(copy, n_loaded)) && llama_state_seq_copy_prefetch(copy);
+    });
 }
 
 int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err) {

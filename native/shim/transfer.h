@@ -32,8 +32,10 @@ PYGGML_API int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama
 // Whether the sequence's cells can be removed as soon as its save has been issued; of a save in flight, whether they can.
 PYGGML_API int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq_id seq_id, bool * frees,
                                               pyggml_error * err);
-// Moves the saved state to staging memory ahead of its restore, if it fits there.
-PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, bool * issued, pyggml_error * err);
+// Moves the state in the buffer to staging memory ahead of its restore, if it fits there. `n_loaded`: the size of a state
+// that comes from elsewhere, which is not `issued` either if its bytes are none; 0 for the one that was saved last.
+PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, bool * issued,
+                                        pyggml_error * err);
 // Gives the staging memory of a prefetch back. Waits for it.
 PYGGML_API int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err);
 PYGGML_API int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err);

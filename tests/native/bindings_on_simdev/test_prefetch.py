@@ -12,6 +12,7 @@ from tests.native.simdev_library import SimdevLibrary
 
 MIB = 1024**2
 HALF_BYTES = 64 * 1024  # room for the states of 30 cells, not for 60
+CELL_BYTES = 12  # position, number of sequences, sequence
 
 
 @pytest.fixture
@@ -138,9 +139,61 @@ def test_what_cannot_go_to_staging_memory_is_not_issued(
             transfer.save(0)
             transfer.wait()
             assert (transfer.prefetch(), transfer.done()) == (False, True)
+
+
+@pytest.mark.parametrize("way", ["load", "blank"])
+def test_a_state_from_elsewhere_is_prefetched_too(
+    staged: Context, make_context: MakeContext, simdev: SimdevLibrary, way: str
+) -> None:
+    other = make_context()
+    go_on(other, 0, 0, 25)
+    state = other.save_state(0)
+    staged.seq_remove(0)
     with Transfer(staged, is_staged=True) as transfer:
-        transfer.load(staged.save_state(0))
-        assert not transfer.prefetch()
+        if way == "load":
+            transfer.load(state)
+        else:
+            transfer.blank(len(state))[:] = state
+        prefetch_held(simdev, transfer)
+        go_on(staged, 1, 20, 1)
+        staged.logits()
+        assert (transfer.done(), staged.n_cells_used()) == (False, 41)
+        simdev.release()
+        transfer.restore(0)
+        transfer.wait()
+        assert rows_by_position(staged.save_state(0)) == rows_by_position(state)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "magic", "n_streams", "n_cells", "n_seq_ids", "n_layers", "type"])
+def test_damaged_bytes_are_not_prefetched_and_nothing_is_lost(staged: Context, damage: str) -> None:
+    others = [rows_by_position(staged.save_state(seq_id)) for seq_id in (1, 2)]
+    state = staged.save_state(0)
+    staged.seq_remove(0)
+    first_layer = 16 + 20 * CELL_BYTES
+    at = {
+        "magic": 0,
+        "n_streams": 8,
+        "n_cells": 13,
+        "n_seq_ids": 20,
+        "n_layers": first_layer + 4,
+        "type": first_layer + 8,
+    }
+    damaged = state.copy()
+    if damage == "cut off":
+        damaged = damaged[:-1]
+    else:
+        damaged[at[damage]] ^= 0xFF
+    with Transfer(staged, is_staged=True) as transfer:
+        transfer.load(damaged)
+        assert (transfer.prefetch(), transfer.done(), transfer.n_state_bytes) == (False, True, len(damaged))
+        with pytest.raises(NoRoomError if damage == "n_cells" else StateError):
+            transfer.restore(0)
+        assert [rows_by_position(staged.save_state(seq_id)) for seq_id in (1, 2)] == others
+        transfer.load(state)
+        assert transfer.prefetch()
+        transfer.restore(0)
+        transfer.wait()
+        assert rows_by_position(staged.save_state(0)) == rows_by_position(state)
 
 
 def test_a_place_in_staging_memory_is_taken_until_it_is_given_back(make_context: MakeContext) -> None:
