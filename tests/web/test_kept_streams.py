@@ -152,6 +152,17 @@ def test_an_answer_that_comes_all_at_once_is_no_stream_to_stop_but_can_be_found(
     assert looked_up(server) == []
 
 
+@pytest.mark.parametrize("path", ["/embedding", "/v1/embeddings", "/rerank"])
+def test_what_generates_no_text_has_no_conversation(server: Running, path: str) -> None:
+    _, task_id = begin(server)
+    posting = server.posting_stream("{}", path, HEADERS)
+    (other,) = server.engine.next_task_ids()
+    server.engine.finish(other, b"[]")
+    assert posting.response().json() == []
+    server.engine.finish(task_id, b"2")
+    assert server.get(ADDRESS).text == "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+
+
 def test_only_conversations_that_are_named_are_looked_up(server: Running) -> None:
     _, task_id = begin(server)
     server.engine.say(Token(task_id, b"22"))

@@ -17,3 +17,8 @@ class RequestKind(IntEnum):
     EMBEDDING = 6  # POST /embedding: llama.cpp's own JSON
     OAI_EMBEDDING = 7  # POST /v1/embeddings
     RERANK = 8  # POST /rerank
+
+    @property
+    def generates(self) -> bool:
+        """Whether the answer is text, which may be streamed."""
+        return self not in (RequestKind.EMBEDDING, RequestKind.OAI_EMBEDDING, RequestKind.RERANK)

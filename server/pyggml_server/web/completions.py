@@ -68,7 +68,7 @@ class CompletionRoute:
         exchange = service.mailbox.open(service.backend.engine, len(request.tasks))
         owned.callback(service.mailbox.close, exchange)
         exchange.submit(request.tasks)
-        conversation_id = Headers(scope=scope).get("x-conversation-id", "")
+        conversation_id = Headers(scope=scope).get("x-conversation-id", "") if self._kind.generates else ""
         response: Response | EventStream
         if conversation_id and request.stream:
             response = await self._kept(conversation_id, request, exchange, owned)
