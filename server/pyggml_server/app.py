@@ -22,7 +22,7 @@ from pyggml_server.messages import Deliver, EnginePort
 from pyggml_server.native.errors import UsageError
 from pyggml_server.signals import Signals
 from pyggml_server.web.http_server import HttpServer
-from pyggml_server.web.listen import ListenError, listen
+from pyggml_server.web.listen import ListenError, SetupError, listen
 from pyggml_server.web.ports import TranslatorPort, WebSettings
 from pyggml_server.web.service import Backend, Service
 from pyggml_server.web.vertex import VertexError, VertexRoutes
@@ -88,7 +88,8 @@ class Server:
             http = self._start_http()
         except ListenError as error:
             log.error("%s", error)
-            log.error("exiting due to HTTP server error")
+            is_setup = isinstance(error, SetupError)
+            log.error("failed to initialize HTTP server" if is_setup else "exiting due to HTTP server error")
             return 1
         engine = self._make_engine(
             self._service.mailbox.deliver,

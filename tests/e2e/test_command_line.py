@@ -1,4 +1,5 @@
-"""What is wrong with the command line ends both programs with the same exit code and the same message."""
+"""What is wrong with the command line ends both programs with the same exit code and the same message, on the same
+stream."""
 
 from __future__ import annotations
 
@@ -23,18 +24,17 @@ def busy_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def outcome(program: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code, and what it printed."""
+def outcome(program: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, and what it printed on each of its two streams."""
     done = subprocess.run(
         [program, *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
 def complaints(printed: str) -> list[str]:
@@ -57,33 +57,42 @@ def complaints(printed: str) -> list[str]:
         ["--ctx-size"],
         ["--api-key-file", "no/such/file"],
         ["--samplers"],
+        ["-m"],
+        ["no-flag"],
+        ["--port", "x"],
+        ["-ctk", "no-such-type"],
+        ["--grammar-file", "no/such/file"],
+        ["--slot-save-path", "no/such/folder"],
         ["-m", "no/such/model.gguf", "--port", "0"],
         ["-m", "pyproject.toml", "--port", "0"],
+        ["-m", "pyproject.toml", "--port", "0", "--path", "no/such/folder"],
+        ["-m", "pyproject.toml", "--port", "0", "--host", "127.0.0.1,localhost"],
     ],
     ids=" ".join,
 )
 def test_a_mistake_ends_both_with_the_same_code_and_words(arguments: list[str]) -> None:
-    our_code, our_words = outcome(our_program(), *arguments)
-    stock_code, stock_words = outcome(stock_program(), *arguments)
-    assert (our_code, complaints(our_words)) == (stock_code, complaints(stock_words))
-    assert our_code == 1
+    our_code, *our_words = outcome(our_program(), *arguments)
+    stock_code, *stock_words = outcome(stock_program(), *arguments)
+    assert our_code == stock_code == 1
+    assert [complaints(printed) for printed in our_words] == [complaints(printed) for printed in stock_words]
 
 
 def test_a_busy_port_ends_both_with_the_same_code_and_words_and_ours_says_why(
     smollm2_path: Path, busy_port: int
 ) -> None:
     arguments = ["-m", str(smollm2_path), "--port", str(busy_port)]
-    our_code, our_words = outcome(our_program(), *arguments)
-    stock_code, stock_words = outcome(stock_program(), *arguments)
+    our_code, _, our_words = outcome(our_program(), *arguments)
+    stock_code, _, stock_words = outcome(stock_program(), *arguments)
     assert our_code == stock_code == 1
     bind_words, exit_words = complaints(stock_words)
     assert complaints(our_words) == [f"{bind_words} (127.0.0.1:{busy_port}: Address already in use)", exit_words]
 
 
 def test_help_is_that_of_stock_after_our_own_flags() -> None:
-    our_code, our_help = outcome(our_program(), "--help")
-    stock_code, stock_help = outcome(stock_program(), "--help")
+    our_code, our_help, our_words = outcome(our_program(), "--help")
+    stock_code, stock_help, stock_words = outcome(stock_program(), "--help")
     assert our_code == stock_code == 0
+    assert our_words == stock_words
     assert FLAG.findall(stock_help)
     assert set(FLAG.findall(stock_help)) <= set(FLAG.findall(our_help))
     assert our_help.endswith(stock_help)
@@ -98,7 +107,7 @@ def test_the_version_is_that_of_stock() -> None:
     "arguments", [["--preempt-ram", "-1"], ["--preempt-policy", "best"], ["--preempt-rotate", "x"]]
 )
 def test_a_mistake_in_a_flag_of_our_own_reads_like_one_in_a_flag_of_stock(arguments: list[str]) -> None:
-    code, words = outcome(our_program(), *arguments)
+    code, _, words = outcome(our_program(), *arguments)
     assert code == 1
     assert words.startswith("error: ")
     assert arguments[0] in words

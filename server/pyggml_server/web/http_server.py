@@ -11,7 +11,7 @@ import uvicorn
 
 from pyggml_server.web.application import create_application
 from pyggml_server.web.gate import KEEP_ALIVE_S
-from pyggml_server.web.listen import ListenError, Listeners, uses_tls
+from pyggml_server.web.listen import ListenError, Listeners, SetupError, uses_tls
 from pyggml_server.web.service import Service
 from pyggml_server.web.vertex import VertexError
 
@@ -23,7 +23,7 @@ class HttpServer:
     """Serves one service on sockets that already listen. `on_ended` is called on the server's thread at its end."""
 
     def __init__(self, service: Service, listeners: Listeners, on_ended: Callable[[], None]) -> None:
-        """Raises ListenError for a TLS file that cannot be loaded, a missing folder of --path, a predict route that is
+        """Raises SetupError for a TLS file that cannot be loaded, a missing folder of --path, a predict route that is
         taken."""
         self._service = service
         self._listeners = listeners
@@ -119,9 +119,9 @@ def _uvicorn_config(service: Service) -> uvicorn.Config:
         config.load()
     except OSError as error:  # ssl.SSLError is one too
         files = f"{settings.ssl_key_file} and {settings.ssl_cert_file}"
-        raise ListenError(f"couldn't load the TLS key and certificate {files}: {error}") from error
+        raise SetupError(f"couldn't load the TLS key and certificate {files}: {error}") from error
     except VertexError as error:
-        raise ListenError(str(error)) from error
+        raise SetupError(str(error)) from error
     except RuntimeError as error:
-        raise ListenError(f"static assets path not found: {settings.public_path}") from error
+        raise SetupError(f"static assets path not found: {settings.public_path}") from error
     return config

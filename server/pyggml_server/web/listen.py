@@ -17,6 +17,10 @@ class ListenError(Exception):
     """An address cannot be listened on; the message names it and the reason."""
 
 
+class SetupError(ListenError):
+    """The HTTP server cannot be what the flags ask for, whatever the addresses are."""
+
+
 @dataclass(slots=True)
 class Listeners:
     """Listening sockets and the addresses to print; `close` also removes the files of UNIX sockets."""
@@ -38,7 +42,7 @@ def listen(settings: WebSettings) -> Listeners:
     """Bind and listen on every hostname of --host; those that end in `.sock` are UNIX sockets. Raises ListenError."""
     n_tcp_hosts = sum(not host.endswith(".sock") for host in settings.hostnames)
     if settings.port == 0 and n_tcp_hosts > 1:
-        raise ListenError("--port 0 is not supported with multiple TCP addresses")
+        raise SetupError("--port 0 is not supported with multiple TCP addresses")
     scheme = "https" if uses_tls(settings) else "http"
     listeners = Listeners()
     try:
