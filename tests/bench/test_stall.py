@@ -20,10 +20,10 @@ from pyggml_server.planner.plan import Park, Plan, Reason
 from tests.bench.stall.__main__ import verdict
 from tests.bench.stall.chats import check_ended_well, run_chats
 from tests.bench.stall.gaps import Arrivals, Gap, shared_window, summary_ms, survivors_gaps, tokens_per_s
-from tests.bench.stall.servers import Server
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import _copies
 from tests.engine.fakes import FakeTransfer, generating_state
+from tests.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PARKED = Arrivals(tokens_s=[0.0, 1.0, 5.0, 6.0], preempted_s=[2.0], resumed_s=[4.0])
@@ -109,7 +109,7 @@ def test_a_chat_is_complete_by_the_servers_own_count(n_predicted: int, ends_well
     handler = type("Handler", (OneStream,), {"body": body})
     with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        place = cast(Server, SimpleNamespace(host="127.0.0.1", port=server.server_port))
+        place = cast(ServerProcess, SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}"))
         with nullcontext() if ends_well else pytest.raises(RuntimeError, match="2 of 3 tokens"):
             (chat,) = run_chats(place, n_chats=1, n_prompt=1, n_tokens=3, n_apart=1)
             check_ended_well([chat])

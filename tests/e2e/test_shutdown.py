@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.e2e.conftest import StartServer
+from tests.e2e.program import PATIENCE_S
 from tests.e2e.sse import sse_lines
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -16,7 +17,7 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT]
 def test_an_idle_server_ends_with_0(start_ours: StartServer, number: signal.Signals) -> None:
     with start_ours() as server:
         server.signal(number)
-        assert server.wait() == 0
+        assert server.wait(PATIENCE_S) == 0
         assert "cleaning up before exit" in server.log()
 
 
@@ -36,4 +37,4 @@ def test_a_server_with_running_and_parked_requests_ends_with_0_and_tells_its_cli
             server.signal(number)
             assert "The server is stopping" in list(lines)[-1]
             assert "The server is stopping" in list(other_lines)[-1]
-        assert server.wait() == 0
+        assert server.wait(PATIENCE_S) == 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.bench.stall.chats import Chat
 from tests.bench.stall.gaps import Arrivals, summary_ms
-from tests.bench.stall.servers import Server
+from tests.server_process import ServerProcess
 
 N_LATER = 4  # new ones, and as many that come back
 
@@ -39,7 +39,7 @@ class Load:
         return (self.n_chats + N_LATER) * (self.n_prompt + self.n_tokens + 64) + 5 * self.n_tokens
 
 
-def run_phases(server: Server, load: Load) -> dict[str, Any]:
+def run_phases(server: ServerProcess, load: Load) -> dict[str, Any]:
     """Times to first tokens and gaps of each phase, in milliseconds. Raises RuntimeError for a chat that fails."""
     runner = Chat(server, 0, load.n_prompt, load.n_runner_tokens, caches_prompt=True)
     runner.start()
@@ -54,7 +54,7 @@ def run_phases(server: Server, load: Load) -> dict[str, Any]:
     return {name: _told(chats, runner.arrivals) for name, chats in phases.items()}
 
 
-def _run(server: Server, load: Load, numbers: Sequence[int]) -> list[Chat]:
+def _run(server: ServerProcess, load: Load, numbers: Sequence[int]) -> list[Chat]:
     chats = [Chat(server, i, load.n_prompt, load.n_tokens, caches_prompt=True) for i in numbers]
     for chat in chats:
         chat.start()

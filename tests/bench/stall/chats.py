@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.bench.stall.gaps import Arrivals
-from tests.bench.stall.servers import Server
+from tests.server_process import ServerProcess
 
 SILENCE_TIMEOUT_S = 300.0
 # A token that ends inside a character brings no event: two steps would look like one long gap. Chats say only these.
@@ -18,7 +19,7 @@ PLAIN_WORDS = "the of and to in is you that he was for on are with as they be at
 SURELY = 100.0  # what is added to the logit of each of their tokens
 
 
-def run_chats(server: Server, n_chats: int, n_prompt: int, n_tokens: int, n_apart: int) -> list[Arrivals]:
+def run_chats(server: ServerProcess, n_chats: int, n_prompt: int, n_tokens: int, n_apart: int) -> list[Arrivals]:
     """Each chat starts when the one before it has `n_apart` tokens, so that forced parks do not fall together."""
     chats = [Chat(server, i, n_prompt, n_tokens) for i in range(n_chats)]
     for chat in chats:
@@ -43,7 +44,7 @@ class Chat(threading.Thread):
     """One chat, with a prompt of its own. `sent_s`: when its request went out; `n_cached`: what its prompt found."""
 
     def __init__(
-        self, server: Server, number: int, n_prompt: int, n_tokens: int, *, caches_prompt: bool = False
+        self, server: ServerProcess, number: int, n_prompt: int, n_tokens: int, *, caches_prompt: bool = False
     ) -> None:
         super().__init__(name=f"chat {number}", daemon=True)
         self.number = number
@@ -85,7 +86,7 @@ class Chat(threading.Thread):
             "stream": True,
             "return_tokens": True,
         }
-        connection = http.client.HTTPConnection(self._server.host, self._server.port, timeout=SILENCE_TIMEOUT_S)
+        connection = http.client.HTTPConnection(urlsplit(self._server.url).netloc, timeout=SILENCE_TIMEOUT_S)
         words = json.loads(_post(connection, "/tokenize", {"content": PLAIN_WORDS}).read())["tokens"]
         body["logit_bias"] = [[token, SURELY] for token in set(words)]
         self.sent_s = time.monotonic()
