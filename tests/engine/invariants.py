@@ -76,7 +76,8 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     for context, pool in zip(state.runtime.contexts(), ("pool", "draft's pool"), strict=False):
         last = context.seq_pos_max(slot.id)
         n_in_pool = 0 if last is None else last + 1
-        if n_in_pool != n_expected:
+        came_from_file = pool != "pool" and n_in_pool == 0 and slot.is_idle  # which has nothing of a draft's
+        if n_in_pool != n_expected and not came_from_file:
             yield f"{name}: the {pool} has {n_in_pool} positions, its token list says {n_expected}"
     if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _PHASES_OF_COPIES[slot.copy.step]):
         yield f"{name} is between two passes, copy in flight: {slot.copy}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyggml_server.engine import prompt_copies
 from pyggml_server.engine.bounce import Bounce
+from pyggml_server.engine.lending_transfer import LendingTransfer
 from pyggml_server.engine.side_copies import SideCopies
 from pyggml_server.engine.side_job import Awaited, Helper, SideJob, Steps
 
@@ -30,9 +31,14 @@ class Light:
 @pytest.fixture
 def copies() -> Iterator[SideCopies]:
     """Without any memory: only turns matter."""
-    made = SideCopies(Bounce([], []), Bounce([], []))
+    out, into = (Bounce([], _no_transfer, None, is_lasting=True) for _ in range(2))
+    made = SideCopies(out, into)
     yield made
     made.close()
+
+
+def _no_transfer(_: object) -> LendingTransfer:
+    raise AssertionError("there is no context")
 
 
 def test_a_job_takes_the_steps_that_it_can_and_no_more() -> None:

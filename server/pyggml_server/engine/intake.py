@@ -86,6 +86,8 @@ class Intake:
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
         for job in list(self._line):
+            if self._state.is_held_up:
+                return
             chosen = self._choose(job) if self._has_room_for_all(job) else None
             if chosen is not None and not self._exchanges_first(*chosen, job):
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places

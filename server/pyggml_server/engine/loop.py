@@ -124,8 +124,10 @@ class Engine:
         from pyggml_server.native.runtime import Runtime
 
         try:
-            runtime = Runtime.load(self._command_line, staging_bytes(self._command_line.settings, self._preempt))
-            state = build_state(runtime, self._preempt, self._counters)
+            settings = self._command_line.settings
+            runtime = Runtime.load(self._command_line, staging_bytes(settings, self._preempt))
+            has_slot_files = bool(settings.slot_save_path)
+            state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
         except LoadError as error:
             self._on_failed(str(error))
             return False

@@ -88,7 +88,7 @@ class KeptPromptsBeside(KeptPrompts):
         yield self._copies.turn(out)
         with out.turn():
             try:
-                issued = self._issue(slot)
+                issued = yield from self._issue(slot)
                 if issued is not None and not out.frees_on_issue:
                     yield from landed(out)
             finally:
@@ -99,13 +99,13 @@ class KeptPromptsBeside(KeptPrompts):
                 yield from self._bring(*issued)
                 log.debug("slot %d: __TEST_TAG_CACHE_IDLE_SLOT__", slot.id)
 
-    def _issue(self, slot: Slot) -> tuple[PromptCache, KeptPrompt] | None:
+    def _issue(self, slot: Slot) -> Steps[tuple[PromptCache, KeptPrompt] | None]:
         """Issue the copy out. None where there is nothing to bring to the cache."""
         cache = self._cache_for(slot)
         if cache is None:
             return None
         sizes_bytes = self._copies.out.sizes_bytes(slot.id)
-        if not self._copies.out.holds(sizes_bytes):
+        if not (yield from self._copies.out.room_for(sizes_bytes)):
             log.info("slot %d: its prompt is larger than the memory that it would pass through", slot.id)
             if self._keep(slot):
                 cache.trim()
@@ -155,7 +155,7 @@ class KeptPromptsBeside(KeptPrompts):
             kept = cache.take(slot.tokens, job.prompt) if slot.reserved_for is job else None
             if kept is None:
                 return None
-            if not into.holds(kept.sizes_bytes):
+            if not (yield from into.room_for(kept.sizes_bytes)):
                 cache.add(kept)
                 self._take(cache, slot, job.prompt)
                 return None

@@ -1,28 +1,22 @@
 """What is copied beside the decoding for no chat that runs: prompts to and from the prompt cache, slots' files.
 
-Engine thread. Two pieces of page-locked memory, one for each direction, and one helper thread, however many jobs there
-are: they take turns, in the order in which they came. None of it where copies cannot be asynchronous.
+Engine thread. Page-locked memory for each direction and one helper thread, however many jobs there are: they take
+turns, in the order in which they came. None of it where copies cannot be asynchronous.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from pyggml_server.engine.bounce import Bounce
 from pyggml_server.engine.side_job import Helper, SideJob, Steps, Turn
 from pyggml_server.engine.slot import Slot
 
-if TYPE_CHECKING:
-    from pyggml_server.native.runtime import PinnedPool
-
 
 class SideCopies:
-    """The jobs that are under way. `out` and `into`: parts of the memory, on the way out of the pool and into it."""
+    """The jobs that are under way. `out` and `into`: the memory on the way out of the pool and into it."""
 
-    def __init__(self, out: Bounce, into: Bounce, memory: PinnedPool | None = None) -> None:
+    def __init__(self, out: Bounce, into: Bounce) -> None:
         self.out = out
         self.into = into
-        self._memory = memory
         self.helper = Helper()
         self._jobs: list[SideJob] = []
 
@@ -34,7 +28,10 @@ class SideCopies:
         return job
 
     def poll(self) -> None:
-        """Let every job go as far as it can. Never blocks."""
+        """Let every job go as far as it can. Blocks for no copy, but for a piece that is page-locked in each direction
+        where a job needs more memory."""
+        self.out.grow()
+        self.into.grow()
         for job in list(self._jobs):
             job.advance()
         self._jobs = [job for job in self._jobs if not job.is_done()]
@@ -47,7 +44,7 @@ class SideCopies:
     @property
     def n_bytes(self) -> int:
         """Page-locked memory."""
-        return 0 if self._memory is None else self._memory.pinned_bytes
+        return self.out.pinned_bytes + self.into.pinned_bytes
 
     def turn(self, bounce: Bounce) -> Turn:
         """What a job yields before it takes the memory."""
@@ -78,5 +75,3 @@ class SideCopies:
         self.helper.close()
         self.out.close()
         self.into.close()
-        if self._memory is not None:
-            self._memory.close()

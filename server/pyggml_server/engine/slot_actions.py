@@ -43,8 +43,7 @@ class SlotActions:
         self._state = state
         self._line: deque[SlotAction] = deque()
         self._under_way: set[int] = set()
-        has_draft = len(state.runtime.contexts()) > 1  # of which a file has nothing
-        self._files = None if state.side is None or has_draft else SlotFiles(state, state.side)
+        self._files = None if state.side is None else SlotFiles(state, state.side)
 
     def __len__(self) -> int:
         return len(self._line)
@@ -75,7 +74,7 @@ class SlotActions:
         """Do or begin every action whose slot is free; each ends exactly once, whatever goes wrong with it."""
         for action in list(self._line):
             slot = self._slot_of(action)
-            if slot.is_free_for(None):
+            if slot.is_free_for(None) and not self._state.is_held_up:
                 slot.drop_side_job()
                 self._line.remove(action)
                 if not self._begins_beside(slot, action):

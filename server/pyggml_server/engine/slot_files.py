@@ -1,5 +1,7 @@
 """Slots to files and back beside the decoding: through the memory that cached prompts pass through. Engine thread.
 
+A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew.
+
 A saved slot is free for others once its cells are not needed any more; the file appears when it is whole. A file is
 read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
 """
@@ -32,8 +34,8 @@ class SlotFiles:
         out = self._copies.out
         tokens = list(slot.tokens)
         with out.turn():
-            sizes_bytes = out.sizes_bytes(slot.id)
-            if not out.holds(sizes_bytes):
+            sizes_bytes = out.sizes_bytes(slot.id, is_target_only=True)
+            if not (yield from out.room_for(sizes_bytes)):
                 raise TooLargeError
             out.save(slot.id, sizes_bytes)
             if not out.frees_on_issue:
@@ -50,7 +52,7 @@ class SlotFiles:
         n_vocab = self._state.runtime.model.vocab.n_tokens
         with into.turn():
             tokens, state = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
-            if not into.holds([len(state)]):
+            if not (yield from into.room_for([len(state)])):
                 raise TooLargeError
             blanks = into.blanks([len(state)])
             yield from helper.run(lambda: _fill(blanks, state))

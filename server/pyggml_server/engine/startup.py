@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | None = None) -> EngineState:
+def build_state(
+    runtime: Runtime, options: PreemptOptions, counters: Counters | None = None, *, has_slot_files: bool = False
+) -> EngineState:
     """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not.
 
     `counters` goes on counting where it is given, since a model may be loaded more than once in a run.
+    `has_slot_files`: slots may be saved to files.
     """
     limit_bytes = default_ram_limit_bytes() if options.ram_mib is None else options.ram_mib * MIB
     why_off = why_preemption_is_off(runtime, limit_bytes)
@@ -39,7 +42,7 @@ def build_state(runtime: Runtime, options: PreemptOptions, counters: Counters | 
     slots = [Slot(i, runtime.n_ctx_slot, choice.make(i), speculates=runtime.speculates) for i in range(n)]
     state = EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes)
     state.counters = counters or state.counters
-    state.side = side_copies(runtime, choice.sizes) if choice.is_asynchronous else None
+    state.side = side_copies(runtime, choice, use_async=options.use_async, has_slot_files=has_slot_files)
     return state
 
 

@@ -61,6 +61,12 @@ class EngineState:
         """Whether any slot is not idle."""
         return any(not slot.is_idle for slot in self.slots)
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nobody gets an idle slot now. Without the planner one thing is done after the other, as in
+        llama-server: what a slot gets depends on what the copies that others need, and that are under way, leave."""
+        return not self.policy.is_enabled and self.side is not None and self.side.are_under_way
+
     def ram_held_bytes(self) -> int:
         """Host memory held by or for tasks: parked states, and buffers kept for the next park."""
         return sum(slot.transfer.buffer_bytes for slot in self.slots)

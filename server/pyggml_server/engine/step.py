@@ -35,7 +35,7 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
         elif status != STATUS_NO_ROOM:
             endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
             return
-        elif _drop_idle_prompt(state) or landings.wait_for_room(state):
+        elif _free_cells(state):
             continue
         elif any(part.n_draft for part in parts):
             parts = _without_drafts(parts)
@@ -134,8 +134,18 @@ def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -
         endings.finish(state, slot)
 
 
+def _free_cells(state: EngineState) -> bool:
+    """False where all are those of somebody who runs. Without the planner an idle slot whose prompt is on its way to
+    the prompt cache gives its cells up first: in llama-server it has by now."""
+    if state.policy.is_enabled:
+        return _drop_idle_prompt(state) or landings.wait_for_room(state)
+    return landings.wait_for_room(state) or _drop_idle_prompt(state)
+
+
 def _drop_idle_prompt(state: EngineState) -> bool:
     idle = [slot for slot in state.slots if slot.is_idle and slot.tokens and slot.side_job is None]
+    if not state.policy.is_enabled:  # in llama-server the task that is getting its prompt runs by now
+        idle = [slot for slot in idle if slot.reserved_for is None]
     if not state.runtime.is_unified or not idle:
         return False
     # without the planner the first one goes, as in llama-server

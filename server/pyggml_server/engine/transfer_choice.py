@@ -25,12 +25,14 @@ class TransferChoice:
     """`make` gives the transfer of a slot, `banner` says how states will be copied.
 
     memory, sizes  what asynchronous ones take their buffers from, and how large states are: empty for the others.
+    obstacle       why asynchronous ones cannot be had; None where they can, or where nobody asked.
     """
 
     make: Callable[[int], Transfer]
     banner: str
     memory: ParkMemory = field(default_factory=ParkMemory)
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
+    obstacle: str | None = None
 
     @property
     def is_asynchronous(self) -> bool:
@@ -77,7 +79,8 @@ def _locked_memory(runtime: Runtime, sizes: SizeEstimate, limit_bytes: int) -> P
 
 
 def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
-    return TransferChoice(synchronous_transfers(runtime), f"synchronous copies to pageable memory ({why})")
+    banner = f"synchronous copies to pageable memory ({why})"
+    return TransferChoice(synchronous_transfers(runtime), banner, obstacle=why)
 
 
 def _asynchronous(runtime: Runtime, memory: ParkMemory, is_staged: bool, slot_id: int) -> Transfer:

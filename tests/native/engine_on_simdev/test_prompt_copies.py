@@ -17,7 +17,7 @@ from pyggml_server.messages import Cancelled, Finished
 from pyggml_server.native.kept_prompt import KeptPrompt
 from pyggml_server.native.prompt_store import PromptCache
 
-from pyggml import rows_by_position
+from pyggml import PinnedPool, rows_by_position
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 from tests.engine.invariants import watched
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest
@@ -149,11 +149,40 @@ def test_a_slot_that_waits_for_its_save_is_taken_with_what_it_holds(
 def test_a_state_larger_than_the_memory_is_kept_all_the_same(
     model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyggml_server.engine.side_memory.MOST_BYTES", 100_000)
+    monkeypatch.setattr("pyggml_server.engine.side_memory.most_bytes", lambda _: 100_000)
     with engine(model, n_slots=2, staging_mib=16) as harness:
         for slot_id in (0, 0):
             harness.run(**chat(0, 4, n_prompt=300, id_slot=slot_id, **KEEPS))
             harness.run(**chat(1, 4, n_prompt=300, id_slot=slot_id, **KEEPS))
+        assert n_cached(harness.run(**chat(0, 4, n_prompt=300, id_slot=0, **KEEPS))) == 299
+    assert (held.n_saves, held.n_restores) == (0, 0)
+
+
+@pytest.mark.parametrize("staging_mib", [0, 16])
+def test_a_state_for_which_memory_must_be_page_locked_goes_beside_the_decoding_too(
+    staging_mib: int, model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyggml_server.engine.side_memory.FIRST_BYTES", 1)  # one piece at load
+    with engine(model, n_slots=2, staging_mib=staging_mib) as harness:
+        n_first_bytes = harness.engine.snapshot().counters.side_copies_bytes
+        monkeypatch.setattr(PinnedPool, "fill", lambda *_: pytest.fail("page-locked while somebody may decode"))
+        stays = harness.start(**chat(2, 100, stream=True, id_slot=1))
+        for i in (0, 1):
+            harness.run(**chat(i, 4, n_prompt=300, id_slot=0, **KEEPS))
+        assert n_cached(harness.run(**chat(0, 4, n_prompt=300, id_slot=0, **KEEPS))) == 299
+        harness.wait(stays)
+        assert harness.engine.snapshot().counters.side_copies_bytes > n_first_bytes
+    assert (held.n_saves, held.n_restores) == (2, 1)
+
+
+def test_memory_that_the_device_does_not_page_lock_later_leaves_copies_that_are_synchronous(
+    model: Path, held: HeldCopies, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyggml_server.engine.side_memory.FIRST_BYTES", 1)
+    with engine(model, n_slots=2, staging_mib=16) as harness:
+        simdev.set("pin_fails_above_bytes", 0)
+        for i in (0, 1):
+            harness.run(**chat(i, 4, n_prompt=300, id_slot=0, **KEEPS))
         assert n_cached(harness.run(**chat(0, 4, n_prompt=300, id_slot=0, **KEEPS))) == 299
     assert (held.n_saves, held.n_restores) == (0, 0)
 

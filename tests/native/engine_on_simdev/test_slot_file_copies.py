@@ -95,6 +95,45 @@ def test_tokens_of_others_keep_coming_while_a_file_is_on_its_way(
         assert isinstance(harness.last_of_call(task_id), Answered)
 
 
+DRAFT = ["-ngld", "99", "--spec-type", "draft-simple", "-md"]
+
+
+@pytest.mark.parametrize("ram_mib", [0, None])
+@pytest.mark.parametrize("verb", [SlotVerb.SAVE, SlotVerb.RESTORE])
+@pytest.mark.parametrize("memory", ["no prompt cache", "draft model"])
+def test_they_keep_coming_without_a_prompt_cache_and_with_a_draft_model_too(
+    memory: str, verb: SlotVerb, ram_mib: int | None, model: Path, tmp_path: Path, held: HeldCopies
+) -> None:
+    without_cache = ["--cache-ram", "0", "--slot-save-path", f"{tmp_path}/"]
+    flags = without_cache if memory == "no prompt cache" else ["--no-cache-idle-slots", *DRAFT, str(model)]
+    file = tmp_path / "slot.bin"
+    with engine(model, *flags, n_slots=2, ram_mib=ram_mib) as harness:
+        text = harness.run(**kept(0, id_slot=0)).text()
+        stays = harness.start(**chat(1, 200, stream=True, id_slot=1))
+        saved = act(harness, SlotVerb.SAVE, 0, file)
+        held.hold(verb.value)
+        task_id = start(harness, verb, 0, file)
+        held.wait_for_one()
+        harness.wait(stays)
+        assert task_id not in harness._calls
+        held.release()
+        assert isinstance(harness.last_of_call(task_id), Answered)
+        assert saved["n_written"] == file.stat().st_size
+        again = harness.run(**kept(0, id_slot=0))
+        assert (n_cached(again), again.text()) == (39, text)
+
+
+def test_a_file_beside_a_draft_model_is_the_one_that_is_written_at_once(
+    model: Path, tmp_path: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, at_once = tmp_path / "beside.bin", tmp_path / "at once.bin"
+    with engine(model, *DRAFT, str(model), n_slots=2) as harness:
+        harness.run(**kept(0, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, beside)
+        write_at_once(harness, at_once, monkeypatch)
+    assert (held.n_saves, beside.read_bytes() == at_once.read_bytes()) == (1, True)
+
+
 def test_a_slot_that_left_through_staging_runs_while_its_file_is_written(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,145 @@
+"""A device without memory or a model, and what the engine has of it: transfers, a context, a runtime of two slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Sample, UnsupportedError
+
+from tests.engine.locked_pool import FakeLockedPool, FakeRange
+
+MIB = 1024 * 1024
+N_STATE_BYTES = 4 * MIB
+N_HEAD_BYTES, N_CELL_BYTES = 1000, 8192
+
+
+class Device:
+    """What a device gives: how much it page-locks, how many transfers live, and what was asked of them."""
+
+    def __init__(self, locks_bytes: int | None = None, obstacle: str | None = None) -> None:
+        self.locks_bytes = locks_bytes
+        self.obstacle = obstacle
+        self.n_transfers = 0
+        self.staging_bytes = 0
+        self.refuses_saves = False
+        self.pools: list[FakeLockedPool] = []
+
+    def new_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
+        self.pools.append(FakeLockedPool(limit_bytes, piece_bytes, refused_above_bytes=self.locks_bytes))
+        return self.pools[-1]
+
+
+class FakeNative:
+    """The bindings' Transfer over a Device; a copy is in flight until `wait`."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        device.n_transfers += 1
+        self.part: FakeRange | None = None
+        self.n_state_bytes = 0
+        self.in_flight = False
+        self.closed = False
+
+    @property
+    def buffer_bytes(self) -> int:
+        return 0 if self.part is None else self.part.n_bytes
+
+    def use(self, part: Any) -> None:
+        assert (self.in_flight, self.part) == (False, None)
+        self.part = part
+
+    def release_buffer(self) -> None:
+        self.wait()
+        self.n_state_bytes = 0
+        if self.part is not None:
+            self.part.give_back()
+        self.part = None
+
+    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+        assert seq_id == 0
+        assert n_bytes is not None
+        assert n_bytes <= self.buffer_bytes
+        if self.device.refuses_saves:
+            raise PyggmlError("a shift is pending")
+        self.n_state_bytes, self.in_flight = n_bytes, True
+        return n_bytes
+
+    @property
+    def freed_on_issue(self) -> bool:
+        return 0 < self.n_state_bytes <= self.device.staging_bytes
+
+    def prefetch(self) -> bool:
+        self.in_flight = 0 < self.n_state_bytes <= self.device.staging_bytes
+        return self.in_flight
+
+    def restore(self, seq_id: int) -> int:
+        if seq_id != 0:
+            raise PyggmlError("no cells")
+        self.in_flight = True
+        return self.n_state_bytes
+
+    def done(self) -> bool:
+        return not self.in_flight
+
+    def wait(self) -> None:
+        self.in_flight = False
+
+    def close(self) -> None:
+        assert not self.closed
+        self.release_buffer()
+        self.closed = True
+        self.device.n_transfers -= 1
+
+
+class FakeContext:
+    """Every sequence's state has the same size."""
+
+    def __init__(self) -> None:
+        self.n_cells_of_0 = 0
+
+    def state_size(self, seq_id: int) -> int:
+        assert seq_id == 0
+        return N_HEAD_BYTES + self.n_cells_of_0 * N_CELL_BYTES if self.n_cells_of_0 else N_STATE_BYTES
+
+    def seq_remove(self, seq_id: int) -> None:
+        assert seq_id == 0
+        self.n_cells_of_0 = 0
+
+    def note_decoded(self) -> None:
+        return None
+
+    def save_state(self, seq_id: int, out: Any) -> None:
+        assert (seq_id, len(out)) == (0, N_STATE_BYTES)
+
+    def restore_state(self, state: Any, seq_id: int) -> None:
+        assert (seq_id, len(state)) == (0, N_STATE_BYTES)
+
+
+class FakeRuntime:
+    """Two slots on a device."""
+
+    n_slots, n_ctx, n_ctx_slot = 2, 512, 512
+    has_memory, is_unified, is_recurrent, speculates = True, True, False, False
+    has_prompt_cache = False
+
+    def __init__(self, device: Device, n_contexts: int = 1) -> None:
+        self.device = device
+        self.context = FakeContext()
+        self.drafts = [FakeContext() for _ in range(n_contexts - 1)]
+
+    def step(self, batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
+        assert (len(batch.token), rows, batch.pos.tolist()) == (1, [], [self.context.n_cells_of_0])
+        self.context.n_cells_of_0 += 1
+        return 0, []
+
+    def contexts(self) -> list[FakeContext]:
+        return [self.context, *self.drafts]
+
+    def new_transfer(self, context: FakeContext) -> FakeNative:
+        assert context in self.contexts()
+        if self.device.obstacle is not None:
+            raise UnsupportedError(self.device.obstacle)
+        return FakeNative(self.device)
+
+    def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
+        return self.device.new_pool(limit_bytes, piece_bytes)
