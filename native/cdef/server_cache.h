@@ -64,6 +64,10 @@ int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kept, pyggml_c
 
 int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * kept, pyggml_error * err);
 
+int pyggml_prompt_cache_find(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                        const llama_token * wanted, int32_t n_wanted, int32_t * n_found,
+                                        pyggml_error * err);
+
 int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
                                         pyggml_error * err);

@@ -87,6 +87,10 @@ PYGGML_API int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kep
 
 // Into the cache, as its newest; not where that has it by now. `kept` is good for nothing but its end afterwards.
 PYGGML_API int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * kept, pyggml_error * err);
+// *n_found: tokens of the prompt that pyggml_prompt_cache_load would take, 0 where there is none. It stays in the cache.
+PYGGML_API int pyggml_prompt_cache_find(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                        const llama_token * wanted, int32_t n_wanted, int32_t * n_found,
+                                        pyggml_error * err);
 // Out of the cache: the prompt that pyggml_prompt_cache_load would take. *out is NULL where there is none.
 PYGGML_API int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,

@@ -123,6 +123,18 @@ extern "C" int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_
     });
 }
 
+extern "C" int pyggml_prompt_cache_find(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
+                                        const llama_token * wanted, int32_t n_wanted, int32_t * n_found,
+                                        pyggml_error * err) {
+    *n_found = 0;
+    return pyggml_guard(err, [&] {
+        auto found = find_better(cache->cache, to_server_tokens(tokens, n_tokens), to_server_tokens(wanted, n_wanted));
+        if (found != cache->cache.states.end()) {
+            *n_found = int32_t(found->prompt.tokens.size());
+        }
+    });
+}
+
 extern "C" int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
                                         pyggml_error * err) {

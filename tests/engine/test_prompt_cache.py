@@ -109,6 +109,22 @@ def test_a_state_that_finds_no_room_leaves_an_empty_slot_and_stays_in_the_cache(
         assert (n_cached(failed), failed["content"]) == (0, first["content"])
 
 
+def test_a_prompt_for_which_the_pool_has_no_room_is_computed_and_nobody_tries_to_load_it(
+    smollm2_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    long_story = list(range(100, 300))
+    with engine_with(smollm2_path) as engine:
+        first = complete(engine, long_story, id_slot=0)
+        complete(engine, RECIPE, id_slot=0)
+        running = engine.start(prompt=list(range(400, 780)), n_predict=100, id_slot=1, ignore_eos=True, stream=True)
+        engine.wait_for_tokens(running, 1)
+        again = complete(engine, long_story)
+        engine.wait(running)
+        assert (n_cached(again), again["content"]) == (0, first["content"])
+    assert "failed to" not in capfd.readouterr().err
+    assert not [record for record in caplog.records if "prompt of the cache" in record.getMessage()]  # not above debug
+
+
 def test_an_exchange_that_fails_ends_its_own_request_and_no_other(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

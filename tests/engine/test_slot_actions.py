@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyggml_server.config import PreemptOptions
 from pyggml_server.messages import Call, Cancel, Cancelled, EndReasoning, SlotAction, SlotVerb
 
 from tests.engine.harness import EngineHarness
@@ -133,6 +134,24 @@ def test_a_slot_that_cannot_be_written_is_the_servers_fault(engine: EngineHarnes
     complete(engine, 0, PROMPT)
     error = act(engine, SlotVerb.SAVE, 0, tmp_path / "no such folder" / "x.bin")
     assert error == {"code": 500, "message": "Unable to save slot", "type": "server_error"}
+
+
+@pytest.mark.parametrize("ram_mib", [0, None])
+def test_an_idle_slot_gives_its_prompt_up_for_a_file_unless_preemption_is_off(
+    ram_mib: int | None, smollm2_path: Path, tmp_path: Path
+) -> None:
+    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "2", "--kv-unified", "-t", "1", "--no-cache-idle-slots"]
+    file = tmp_path / "large.bin"
+    with EngineHarness(argv, PreemptOptions(ram_mib=ram_mib)) as engine:
+        complete(engine, 0, list(range(100, 250)))
+        act(engine, SlotVerb.SAVE, 0, file)
+        answer = act(engine, SlotVerb.RESTORE, 1, file)
+        n_cells = [slot.n_cells for slot in engine.engine.snapshot().slots]
+    if ram_mib == 0:
+        assert "No available space in KV cache or invalid slot save file" in str(answer["message"])
+        assert n_cells == [153, 0]
+    else:
+        assert (answer["n_restored"], n_cells) == (153, [0, 153])
 
 
 def test_reasoning_of_a_completion_that_does_not_run_cannot_be_ended(engine: EngineHarness) -> None:

@@ -190,5 +190,5 @@ class Intake:
 def _kept_prompts(state: EngineState) -> KeptPrompts:
     """The prompt cache: copied beside the decoding where that can be."""
     if state.side is None:
-        return KeptPrompts(state.runtime, state.pool)
+        return KeptPrompts(state.runtime, state.pool, state.slots)
     return KeptPromptsBeside(state.runtime, state.pool, state.slots, state.side)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from pyggml_server.engine import shared_prompt
 from pyggml_server.engine.pool import Pool
 from pyggml_server.engine.slot import Job, Slot
 from pyggml_server.native.adapters import NO_ADAPTERS
@@ -22,9 +23,10 @@ log = logging.getLogger(__name__)
 class KeptPrompts:
     """The prompts of slots that others took."""
 
-    def __init__(self, runtime: Runtime, pool: Pool) -> None:
+    def __init__(self, runtime: Runtime, pool: Pool, slots: Iterable[Slot]) -> None:
         self._runtime = runtime
         self._pool = pool
+        self._slots = slots
         self._cache = PromptCache(runtime) if runtime.has_prompt_cache and runtime.has_memory else None
         self._adapters = NO_ADAPTERS
         if self._caches_idle:
@@ -51,7 +53,19 @@ class KeptPrompts:
             self._take(self._cache, slot, job.prompt)
         self._cache.trim()
 
+    def _finds_no_room(self, cache: PromptCache, slot: Slot, prompt: list[int]) -> bool:
+        """Whether there is a better prompt that the pool cannot hold now. If so, the slot is emptied, as in
+        llama-server."""
+        n_found = cache.find(slot.tokens, prompt)
+        if n_found == 0 or shared_prompt.has_room(self._pool, self._slots, n_found, giving_up=slot):
+            return False
+        log.debug("slot %d: there is no room for a prompt of the cache, of %d tokens", slot.id, n_found)
+        self._pool.clear(slot)
+        return True
+
     def _take(self, cache: PromptCache, slot: Slot, prompt: list[int]) -> None:
+        if self._finds_no_room(cache, slot, prompt):
+            return
         found = cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
         if found is None:
             log.warning("slot %d: a prompt of the cache could not be restored: no room", slot.id)

@@ -49,8 +49,7 @@ class KeptPromptsBeside(KeptPrompts):
     """The same decisions, and no copy that stops anybody."""
 
     def __init__(self, runtime: Runtime, pool: Pool, slots: Iterable[Slot], copies: SideCopies) -> None:
-        super().__init__(runtime, pool)
-        self._slots = slots
+        super().__init__(runtime, pool, slots)
         self._copies = copies
         self._coming: list[_Save] = []
 
@@ -152,7 +151,9 @@ class KeptPromptsBeside(KeptPrompts):
         """Give the slot what the cache knows of the job's prompt, if that is more. Returns what can be freed then."""
         into = self._copies.into
         with into.turn():
-            kept = cache.take(slot.tokens, job.prompt) if slot.reserved_for is job else None
+            if slot.reserved_for is not job or self._finds_no_room(cache, slot, job.prompt):
+                return None
+            kept = cache.take(slot.tokens, job.prompt)
             if kept is None:
                 return None
             if not (yield from into.room_for(kept.sizes_bytes)):
@@ -165,8 +166,11 @@ class KeptPromptsBeside(KeptPrompts):
                 cache.add(kept)
                 return None
             self._pool.clear(slot)
+            if not shared_prompt.has_room(self._pool, self._slots, len(kept.tokens)):
+                log.debug("slot %d: there is no more room for a prompt of the cache", slot.id)
+                cache.add(kept)
+                return None
             try:
-                shared_prompt.check_unpromised(self._pool, self._slots, len(kept.tokens))
                 into.restore(slot.id)
             except TransferRefusedError as error:
                 log.warning("slot %d: a prompt of the cache could not be restored: %s", slot.id, error)

@@ -126,11 +126,10 @@ def save(pool: Pool, unit: list[Slot]) -> None:
             leave(slot)  # its cells stay, and theirs come back beside them
 
 
-def check_unpromised(pool: Pool, slots: Iterable[Slot], n_cells: int) -> None:
-    """Raises TransferRefusedError where so many more cells would be those that slots on their way in were promised."""
-    n_promised = n_promised_cells(slots)
-    if n_promised and pool.n_cells_used() + n_promised + n_cells > pool.n_cells:
-        raise TransferRefusedError(f"{n_promised} free cells are promised to others")
+def has_room(pool: Pool, slots: Iterable[Slot], n_cells: int, *, giving_up: Slot | None = None) -> bool:
+    """Whether so many cells are free and promised to nobody, once a slot has given up its own."""
+    n_given_up = 0 if giving_up is None else n_owned_cells(giving_up)
+    return pool.n_cells_used() - n_given_up + n_promised_cells(slots) + n_cells <= pool.n_cells
 
 
 def n_promised_cells(slots: Iterable[Slot]) -> int:

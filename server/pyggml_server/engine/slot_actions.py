@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from pathlib import Path
 
+from pyggml_server.engine import idle_prompts
 from pyggml_server.engine.side_copies import SideCopies
 from pyggml_server.engine.side_job import Steps
 from pyggml_server.engine.slot import Slot
@@ -152,11 +153,21 @@ class SlotActions:
         started_s = self._state.clock()
         try:
             n_bytes = Path(action.path).stat().st_size
-            self._state.pool.load_file(slot, action.path)
+            self._load(slot, action.path)
         except (OSError, PyggmlError) as error:
             self._state.pool.clear(slot)  # as llama-server: nobody knows what a half restored slot holds
             raise _not_restored(slot, action, error) from error
         return self._restored(action, len(slot.tokens), n_bytes, started_s)
+
+    def _load(self, slot: Slot, path: str) -> None:
+        """Idle slots' prompts are given up until it fits."""
+        while True:
+            try:
+                self._state.pool.load_file(slot, path)
+                return
+            except NoRoomError:
+                if not idle_prompts.drop_one_for_file(self._state, slot):
+                    raise
 
     def _restore_beside(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         started_s = self._state.clock()
@@ -168,6 +179,8 @@ class SlotActions:
         return self._restored(action, len(slot.tokens), n_bytes, started_s)
 
     def _restored(self, action: SlotAction, n_tokens: int, n_bytes: int, started_s: float) -> Answer:
+        if self._state.policy.is_enabled:  # else as in llama-server
+            self._slot_of(action).last_used_s = self._state.clock()
         timings = {"restore_ms": (self._state.clock() - started_s) * 1e3}
         names = {"id_slot": action.slot_id, "filename": action.filename}
         return {**names, "n_restored": n_tokens, "n_read": n_bytes, "timings": timings}

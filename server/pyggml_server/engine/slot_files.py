@@ -2,13 +2,15 @@
 
 A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew.
 
+Where the pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
+
 A saved slot is free for others once its cells are not needed any more; the file appears when it is whole. A file is
 read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
 """
 
 from __future__ import annotations
 
-from pyggml_server.engine import shared_prompt
+from pyggml_server.engine import idle_prompts, shared_prompt
 from pyggml_server.engine.side_copies import SideCopies
 from pyggml_server.engine.side_job import Steps, landed
 from pyggml_server.engine.slot import Slot
@@ -57,7 +59,9 @@ class SlotFiles:
             blanks = into.blanks([len(state)])
             yield from helper.run(lambda: _fill(blanks, state))
             pool.clear(slot)
-            shared_prompt.check_unpromised(pool, self._state.slots, len(tokens))
+            yield from idle_prompts.make_room(self._state, self._copies, slot, len(tokens))
+            if not shared_prompt.has_room(pool, self._state.slots, len(tokens)):
+                raise NoRoomError(f"there is no room for {len(tokens)} cells")
             into.restore(slot.id)
             try:
                 pool.adopt(slot, tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyggml_server.engine import endings, landings, recompute, shared_prompt
+from pyggml_server.engine import endings, idle_prompts, landings, recompute, shared_prompt
 from pyggml_server.engine.batching import Part, Slice, cut_batch, report_progress
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.slot_states import SlotPhase
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 STATUS_DONE = 0
 STATUS_NO_ROOM = 1
+_FULL = "the pool is full"
 _ERRORS = {-1: "Invalid input batch.", 2: "Decoding was aborted."}
 
 
@@ -138,21 +139,8 @@ def _free_cells(state: EngineState) -> bool:
     """False where all are those of somebody who runs. Without the planner an idle slot whose prompt is on its way to
     the prompt cache gives its cells up first: in llama-server it has by now."""
     if state.policy.is_enabled:
-        return _drop_idle_prompt(state) or landings.wait_for_room(state)
-    return landings.wait_for_room(state) or _drop_idle_prompt(state)
-
-
-def _drop_idle_prompt(state: EngineState) -> bool:
-    idle = [slot for slot in state.slots if slot.is_idle and slot.tokens and slot.side_job is None]
-    if not state.policy.is_enabled:  # in llama-server the task that is getting its prompt runs by now
-        idle = [slot for slot in idle if slot.reserved_for is None]
-    if not state.runtime.is_unified or not idle:
-        return False
-    # without the planner the first one goes, as in llama-server
-    slot = min(idle, key=lambda slot: slot.last_used_s) if state.policy.is_enabled else idle[0]
-    log.warning("slot %d: dropping the cached prompt of %d tokens: the pool is full", slot.id, len(slot.tokens))
-    state.pool.clear(slot)
-    return True
+        return idle_prompts.drop_one(state, _FULL) or landings.wait_for_room(state)
+    return landings.wait_for_room(state) or idle_prompts.drop_one(state, _FULL)
 
 
 def _no_room_at_all(state: EngineState, piece: Slice) -> None:

@@ -131,6 +131,16 @@ class PromptCache:
         """Take a whole prompt in, as the newest; it is empty afterwards. Those who look find it from now on."""
         call(lib.pyggml_prompt_cache_add, self._handle, kept.handle)
 
+    def find(self, tokens: Sequence[int], wanted: Sequence[int]) -> int:
+        """How many tokens the prompt has that `load` would move into a sequence which holds `tokens`; 0: there is none.
+
+        It stays where it is.
+        """
+        have, want, n_found = _tokens(tokens), _tokens(wanted), ffi.new("int32_t *")
+        arguments = (self._handle, ffi.from_buffer("int32_t[]", have), len(have))
+        call(lib.pyggml_prompt_cache_find, *arguments, ffi.from_buffer("int32_t[]", want), len(want), n_found)
+        return int(n_found[0])
+
     def take(self, tokens: Sequence[int], wanted: Sequence[int]) -> KeptPrompt | None:
         """Take the prompt out that `load` would move into a sequence which holds `tokens`; None where it finds none."""
         have, want, out = _tokens(tokens), _tokens(wanted), ffi.new("pyggml_kept_prompt **")

@@ -197,13 +197,51 @@ def test_tokens_that_do_not_belong_to_the_rows_are_refused_and_leave_an_empty_sl
         assert harness.engine.snapshot().slots[1].n_cells == 0
 
 
-def test_a_file_for_which_the_pool_has_no_room_is_refused_in_llama_servers_words(model: Path, tmp_path: Path) -> None:
+def test_a_file_for_which_the_pool_has_no_room_is_refused_in_llama_servers_words_without_preemption(
+    model: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "large.bin"
-    with engine(model, "--no-cache-idle-slots", n_ctx=256, n_slots=2) as harness:
+    with engine(model, "--no-cache-idle-slots", n_ctx=256, n_slots=2, ram_mib=0) as harness:
         harness.run(**chat(0, 4, n_prompt=150, cache_prompt=True, id_slot=0))
         act(harness, SlotVerb.SAVE, 0, file)
         error = act(harness, SlotVerb.RESTORE, 1, file)
         assert "No available space in KV cache or invalid slot save file" in str(error["message"])
+        assert [slot.n_cells for slot in harness.engine.snapshot().slots] == [153, 0]
+
+
+def test_idle_slots_give_their_prompts_up_for_a_file_the_oldest_first(
+    model: Path, tmp_path: Path, held: HeldCopies
+) -> None:
+    file = tmp_path / "large.bin"
+    with engine(model, "--no-cache-idle-slots", n_ctx=256, n_slots=4) as harness:
+        harness.run(**chat(0, 4, n_prompt=150, cache_prompt=True, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        act(harness, SlotVerb.ERASE, 0, file)
+        for i in (3, 1, 2):
+            harness.run(**chat(i, 4, n_prompt=60, cache_prompt=True, id_slot=i))
+        restored = act(harness, SlotVerb.RESTORE, 0, file)
+        assert (restored["n_restored"], held.n_restores) == (153, 1)
+        assert [slot.n_cells for slot in harness.engine.snapshot().slots] == [153, 0, 63, 0]
+        again = harness.run(**chat(0, 4, n_prompt=150, cache_prompt=True, id_slot=0))
+        assert n_cached(again) == 149
+
+
+def test_a_file_waits_for_the_cells_of_a_prompt_on_its_way_to_the_cache(
+    model: Path, tmp_path: Path, held: HeldCopies
+) -> None:
+    file = tmp_path / "large.bin"
+    with engine(model, n_ctx=256, n_slots=4) as harness:
+        harness.run(**chat(0, 4, n_prompt=150, cache_prompt=True, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        held.hold("save")
+        harness.run(**chat(1, 4, n_prompt=20, cache_prompt=True, id_slot=1))
+        held.wait_for_one()  # slot 0
+        task_id = start(harness, SlotVerb.RESTORE, 2, file)
+        harness.run(**chat(2, 20, n_prompt=8, id_slot=3))
+        assert task_id not in harness._calls
+        held.release()
+        assert isinstance(harness.last_of_call(task_id), Answered)
+        assert harness.engine.snapshot().slots[2].n_cells == 153
 
 
 def test_a_slot_that_cannot_be_written_is_the_servers_fault_and_keeps_what_it_has(model: Path, tmp_path: Path) -> None:
