@@ -102,7 +102,17 @@ def test_local_origins_are_reflected_when_only_they_are_allowed(origin: str) -> 
 
 @pytest.mark.parametrize(
     "origin",
-    ["", "localhost", "http://evil.example", "http://notlocalhost", "http://localhost.evil.example", "http://[::1"],
+    [
+        "",
+        "localhost",
+        "http://evil.example",
+        "http://notlocalhost",
+        "http://localhost.evil.example",
+        "http://[::1",
+        "http://localhost:port",
+        "capacitor://localhost",
+        "ftp://127.0.0.1",
+    ],
 )
 def test_other_origins_get_no_header_when_only_local_ones_are_allowed(origin: str) -> None:
     assert allow_origin(FakeSettings(cors_origins="localhost"), origin.encode()) == []

@@ -108,12 +108,13 @@ def allow_origin(settings: WebSettings, origin: bytes) -> list[tuple[bytes, byte
 
 
 def is_local_origin(origin: bytes) -> bool:
-    """Whether the origin's host is this machine, at any port."""
+    """Whether the origin is a web page of this machine, at any port. Pages inside of apps have other schemes."""
     try:
         parts = urlsplit(origin.decode("latin-1"))
+        _ = parts.port  # raises for what is no number
     except ValueError:
         return False
-    return bool(parts.scheme) and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    return parts.scheme in ("http", "https") and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def has_valid_key(api_keys: tuple[str, ...], headers: dict[bytes, bytes]) -> bool:
