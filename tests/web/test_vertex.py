@@ -137,3 +137,9 @@ def test_the_environment_says_what_vertex_wants() -> None:
 )
 def test_paths_have_names_in_camel_case(path: str, name: str) -> None:
     assert alias(path) == name
+
+
+def test_the_body_is_written_as_llama_server_writes_json() -> None:
+    with running(vertex=VERTEX) as server:
+        answer = server.post("/predict", json={"instances": [{"@requestFormat": "tokenize", "content": "a"}]})
+        assert answer.text == '{"predictions":[{"tokens":[1,2]}]}'

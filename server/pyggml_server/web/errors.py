@@ -11,6 +11,11 @@ from pyggml_server.native.errors import STATUS_BY_TYPE, RequestRefusedError, err
 JSON_TYPE = "application/json; charset=utf-8"
 
 
+def json_text(value: object) -> str:
+    """The value as llama-server writes it: no spaces, and text as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def json_response(body: bytes, status: int = 200) -> Response:
     """A whole JSON body with llama-server's content type."""
     return Response(body, status_code=status, headers={"content-type": JSON_TYPE})
@@ -30,7 +35,7 @@ def early_refusal(message: str, kind: str) -> Response:
     """A refusal before or instead of a route: there llama-server's HTTP layer writes the keys in another order."""
     status = STATUS_BY_TYPE[kind]
     error = {"message": message, "type": kind, "code": status}
-    return json_response(json.dumps({"error": error}, ensure_ascii=False, separators=(",", ":")).encode(), status)
+    return json_response(json_text({"error": error}).encode(), status)
 
 
 def refused(message: str, kind: str) -> RequestRefusedError:

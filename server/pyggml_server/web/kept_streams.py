@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from pyggml_server.web.answer import STREAM_HEADERS
 from pyggml_server.web.body import read_body
-from pyggml_server.web.errors import early_refusal, json_response, refusal, refused
+from pyggml_server.web.errors import early_refusal, json_response, json_text, refusal, refused
 from pyggml_server.web.service import Service
 from pyggml_server.web.stream_store import KeptStream, OffsetLostError
 
@@ -45,11 +45,11 @@ class KeptStreamRoutes:
             body = json.loads(await read_body(request))
         except ValueError as error:
             reply = {"error": {"message": f"invalid body: {error}", "type": "invalid_request_error"}}
-            return json_response(json.dumps(reply, separators=(",", ":")).encode(), 400)
+            return json_response(json_text(reply).encode(), 400)
         ids = body.get("conversation_ids") if isinstance(body, dict) else None
         wanted = [name for name in ids if isinstance(name, str) and name] if isinstance(ids, list) else []
         facts = [asdict(found) for found in self._streams.facts_of(wanted)]
-        return json_response(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode())
+        return json_response(json_text(facts).encode())
 
 
 def replay(kept: KeptStream, offset: int) -> Response:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +19,7 @@ from starlette.responses import Response
 
 from pyggml_server.history import GapSecond, PoolEvent
 from pyggml_server.published import Counters, SlotSnapshot, Snapshot
-from pyggml_server.web.errors import json_response
+from pyggml_server.web.errors import json_response, json_text
 from pyggml_server.web.service import Service
 from pyggml_server.web.slots import refuse_without_slots
 
@@ -70,11 +69,11 @@ class PoolJson:
         if is_asleep:
             snapshot = _without_cells(snapshot)
         parts = {
-            "now_s": _text(now_s),
-            "is_asleep": _text(is_asleep),
-            "pool": _text(_pool(snapshot.counters)),
-            "totals": _text({name: getattr(snapshot.counters, name) for name in TOTALS}),
-            "slots": _text([_slot(slot, now_s) for slot in snapshot.slots]),
+            "now_s": json_text(now_s),
+            "is_asleep": json_text(is_asleep),
+            "pool": json_text(_pool(snapshot.counters)),
+            "totals": json_text({name: getattr(snapshot.counters, name) for name in TOTALS}),
+            "slots": json_text([_slot(slot, now_s) for slot in snapshot.slots]),
             "events": self._events.of(snapshot.history.events),
             "gap_seconds": self._gap_seconds.of(snapshot.history.gap_seconds),
         }
@@ -91,7 +90,7 @@ class _KeptText(Generic[T]):
 
     def of(self, values: tuple[T, ...]) -> str:
         if values is not self._of:
-            self._text = _text([self._fields_of(value) for value in values])
+            self._text = json_text([self._fields_of(value) for value in values])
             self._of = values
         return self._text
 
@@ -182,7 +181,3 @@ def _gap_second(second: GapSecond) -> dict[str, object]:
         "worst_ms": second.worst_s * 1e3,
         "mean_ms": second.sum_s / second.n_gaps * 1e3,
     }
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

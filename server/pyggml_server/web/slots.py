@@ -7,7 +7,7 @@ import json
 from starlette.responses import Response
 
 from pyggml_server.published import SlotSnapshot, Snapshot
-from pyggml_server.web.errors import refusal
+from pyggml_server.web.errors import json_text, refusal
 from pyggml_server.web.service import Service
 
 
@@ -20,9 +20,7 @@ def refuse_without_slots(service: Service) -> Response | None:
 
 def slots_json(snapshot: Snapshot) -> bytes:
     """The response body for all slots, in order of their ids."""
-    return json.dumps(
-        [slot_object(slot) for slot in snapshot.slots], ensure_ascii=False, separators=(",", ":")
-    ).encode()
+    return json_text([slot_object(slot) for slot in snapshot.slots]).encode()
 
 
 def slot_object(slot: SlotSnapshot) -> dict[str, object]:

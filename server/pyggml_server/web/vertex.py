@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from pyggml_server.native.errors import error_object
 from pyggml_server.web.body import read_body
-from pyggml_server.web.errors import json_response, refusal
+from pyggml_server.web.errors import json_response, json_text, refusal
 from pyggml_server.web.leaving import while_client_stays
 
 MAX_INSTANCES = 128
@@ -94,7 +94,7 @@ class Predict:
         if len(instances) > MAX_INSTANCES:
             return refusal(f"instances array exceeds maximum size of {MAX_INSTANCES}", "invalid_request_error")
         predictions = await while_client_stays(request.receive, self._predict_all(request, instances))
-        return json_response(json.dumps({"predictions": predictions}, ensure_ascii=False).encode())
+        return json_response(json_text({"predictions": predictions}).encode())
 
     async def _predict_all(self, request: Request, instances: list[Any]) -> list[Any]:
         return await asyncio.gather(*(self._predict(request, instance) for instance in instances))
