@@ -42,8 +42,11 @@ static void load_weights(pyggml_server & server) {
         throw std::runtime_error("failed to load model, '" + params.model.path + "'");
     }
     if (server.ctx == nullptr) {
+        const size_t      n_mib   = params.n_bytes_staging / (1024 * 1024);
+        const std::string staging =
+            n_mib == 0 ? "" : ", or --preempt-staging, which is " + std::to_string(n_mib) + " MiB on each device";
         throw std::runtime_error("failed to create a context for model '" + params.model.path +
-                                 "': lower -c, -np or the batch size");
+                                 "': lower -c, -np or the batch size" + staging);
     }
     server.vocab    = llama_model_get_vocab(server.model);
     server.adapters = params.lora_adapters;

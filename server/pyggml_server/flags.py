@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+MOST_STAGING_MIB = 1 << 24  # 16 TiB: no device has more, and it is a number of bytes that a machine can count
 HELP_COLUMN = 40
 HELP_WIDTH = 70
 
@@ -60,7 +61,7 @@ FLAGS = (
         "LLAMA_ARG_PREEMPT_STAGING",
         "memory on each device that parked state passes through, in MiB, 0 = none (default: 256)",
         "MiB",
-        click.IntRange(min=0),
+        click.IntRange(min=0, max=MOST_STAGING_MIB),
     ),
     Flag(
         ("--preempt-policy",),

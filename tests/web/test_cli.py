@@ -83,6 +83,8 @@ def test_the_negative_variable_switches_off_whatever_its_value() -> None:
         (["--preempt-ram"], ["--preempt-ram", "requires an argument"]),
         (["--preempt-ram", "--preempt-async"], ["--preempt-ram", "--preempt-async"]),
         (["--preempt-async=1"], ["--preempt-async", "does not take a value"]),
+        (["--preempt-staging", "-1"], ["--preempt-staging", "-1", "0<=x<=16777216"]),
+        (["--preempt-staging", "99999999999999"], ["--preempt-staging", "99999999999999", "0<=x<=16777216"]),
         (["--preempt-policy", "biggest"], ["--preempt-policy", "biggest", "smallest"]),
         (["--preempt-rotate", "nan"], ["--preempt-rotate", "nan"]),
         (["--preempt-rotate", "-1"], ["--preempt-rotate", "-1"]),

@@ -85,6 +85,13 @@ def test_pageable_only_at_size_makes_each_such_slot_park_synchronously_with_one_
     assert len([text for text in said(caplog, "slot ") if "parks synchronously from now on" in text]) == 1
 
 
+def test_staging_memory_that_does_not_come_is_named_with_its_flag(model: Path) -> None:
+    n_mib = 1 << 24
+    wanted = f"or --preempt-staging, which is {n_mib} MiB on each device"
+    with pytest.raises(RuntimeError, match=wanted), engine(model, staging_mib=n_mib):
+        pass
+
+
 def test_the_first_park_says_what_its_buffer_is(model: Path, caplog: pytest.LogCaptureFixture) -> None:
     with engine(model, **FORCED) as harness:
         run_two_chats(harness)
