@@ -43,6 +43,11 @@ class FirstFit:
         self.held_bytes -= self._ends.pop(begin) - begin
         self._begins.remove(begin)
 
+    def shrink(self, begin: int, n_bytes: int) -> None:
+        """Keeps the first `n_bytes` of the range that begins there. Raises KeyError if there is none."""
+        self.held_bytes -= self._ends[begin] - (begin + n_bytes)
+        self._ends[begin] = begin + n_bytes
+
     def _first_gap(self, n_bytes: int) -> int:
         """Where the first gap of `n_bytes` begins; the last one has no end."""
         begin = 0

@@ -52,7 +52,7 @@ class PinnedPool(Closing):
         self._n_pieces = limit_bytes // piece_bytes
         self._populator = Populator(self._n_pieces, piece_bytes)
         self._ranges = FirstFit()
-        self._given_back: deque[int] = deque()
+        self._given_back: deque[tuple[int, int]] = deque()  # where a range begins, and how much of it is kept
         self._n_wanted = 0
         self._n_pinned = 0
         self._can_grow = True
@@ -129,7 +129,7 @@ class PinnedPool(Closing):
         if begin is None:
             return None
         memory = self._populator.memory[begin : begin + n_bytes]
-        return PinnedRange(memory, self.piece_bytes, lambda: self._given_back.append(begin))
+        return PinnedRange(memory, self.piece_bytes, lambda n_kept: self._given_back.append((begin, n_kept)))
 
     def end_for(self, n_bytes: int) -> int:
         """How large `pinned_bytes` must be for `take(n_bytes)` to find a gap, by what is held now: more than
@@ -168,7 +168,11 @@ class PinnedPool(Closing):
     def _held(self) -> FirstFit:
         """The ranges that are held. Ranges may be given back on any thread: a transfer can outlive its context."""
         while self._given_back:
-            self._ranges.give_back(self._given_back.popleft())
+            begin, n_kept = self._given_back.popleft()
+            if n_kept:
+                self._ranges.shrink(begin, n_kept)
+            else:
+                self._ranges.give_back(begin)
         return self._ranges
 
     def _stop(self, why: str) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.errors import ClosedError
+from pyggml.errors import ClosedError, InvalidArgumentError
 
 
 class PinnedRange:
     """Memory that stays page-locked until `give_back`. Made by `PinnedPool.take`."""
 
-    def __init__(self, memory: npt.NDArray[np.uint8], piece_bytes: int, give_back: Callable[[], None]):
+    def __init__(self, memory: npt.NDArray[np.uint8], piece_bytes: int, keep: Callable[[int], None]):
         self._memory = memory
-        self._give_back = give_back
+        self._keep = keep  # so many of the first bytes, 0 being none
         self._is_held = True
         self.n_bytes = len(memory)
         self.piece_bytes = piece_bytes
@@ -33,8 +33,20 @@ class PinnedRange:
         """Of the first byte. Raises ClosedError after `give_back`."""
         return int(self.view.ctypes.data)
 
+    def shrink(self, n_bytes: int) -> None:
+        """Gives back all but the first `n_bytes`; costs nothing. No copy may use what is behind them any more.
+
+        Raises ClosedError after `give_back`, InvalidArgumentError for less than one byte or more than there are.
+        """
+        if not 1 <= n_bytes <= len(self.view):
+            raise InvalidArgumentError(f"a range of {self.n_bytes} bytes cannot shrink to {n_bytes}")
+        if n_bytes < self.n_bytes:
+            self._keep(n_bytes)
+            self._memory = self._memory[:n_bytes]
+            self.n_bytes = n_bytes
+
     def give_back(self) -> None:
         """Makes room for others; costs nothing. No copy may use the range any more. A second call does nothing."""
         if self._is_held:
-            self._give_back()
+            self._keep(0)
             self._is_held = False

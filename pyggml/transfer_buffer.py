@@ -99,6 +99,8 @@ class TransferBuffer(ABC):
         self._idle_context()
         if n_bytes > self.buffer_bytes:
             self._check_no_views("grown")
+            if self._lent:  # of which a part may be another's by now
+                call(lib.pyggml_transfer_release, self._handle.pointer())
             call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)
             self._note_buffer()
             _give_back(self._lent)
@@ -117,6 +119,16 @@ class TransferBuffer(ABC):
         self._note_buffer()
         _give_back(self._lent)
         self._lent.append(part)
+
+    def shrink_buffer(self) -> None:
+        """Gives back what the state does not need of a range that it uses; also while the copy is in flight.
+
+        Costs nothing. Without such a range nothing changes. Raises StateError (there is no state).
+        """
+        self._check_state()
+        for part in self._lent:
+            part.shrink(self._n_state_bytes)
+            self._buffer_bytes = self._n_state_bytes
 
     def release_buffer(self) -> None:
         """Gives the buffer back, and the state in it. Blocks until no copy is in flight. Raises BufferError."""

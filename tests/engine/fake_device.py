@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyggml_server.native.border import BufferTooSmallError
 from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Sample, UnsupportedError
 
 from tests.engine.locked_pool import FakeLockedPool, FakeRange
@@ -55,9 +56,16 @@ class FakeNative:
             self.part.give_back()
         self.part = None
 
-    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+    def shrink_buffer(self) -> None:
+        assert self.part is not None
+        self.part.shrink(self.n_state_bytes)
+
+    def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
         assert seq_id == 0
-        assert n_bytes is not None
+        assert (n_bytes is None) != may_grow
+        if n_bytes is None and self.buffer_bytes < N_STATE_BYTES:
+            raise BufferTooSmallError("the buffer is too small", N_STATE_BYTES)
+        n_bytes = N_STATE_BYTES if n_bytes is None else n_bytes
         assert n_bytes <= self.buffer_bytes
         if self.device.refuses_saves:
             raise PyggmlError("a shift is pending")
@@ -96,10 +104,16 @@ class FakeContext:
 
     def __init__(self) -> None:
         self.n_cells_of_0 = 0
+        self.n_asked = 0
 
     def state_size(self, seq_id: int) -> int:
         assert seq_id == 0
+        self.n_asked += 1
         return N_HEAD_BYTES + self.n_cells_of_0 * N_CELL_BYTES if self.n_cells_of_0 else N_STATE_BYTES
+
+    def seq_pos_max(self, seq_id: int) -> int | None:
+        assert seq_id == 0
+        return self.n_cells_of_0 - 1 if self.n_cells_of_0 else None
 
     def seq_remove(self, seq_id: int) -> None:
         assert seq_id == 0

@@ -15,6 +15,10 @@ class FakeRange:
     begin: int
     n_bytes: int
 
+    def shrink(self, n_bytes: int) -> None:
+        self.pool.ranges.shrink(self.begin, n_bytes)
+        self.n_bytes = n_bytes
+
     def give_back(self) -> None:
         self.pool.ranges.give_back(self.begin)
 

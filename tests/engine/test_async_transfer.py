@@ -10,12 +10,22 @@ from pyggml_server.config import PreemptOptions
 from pyggml_server.engine import endings
 from pyggml_server.engine.async_transfer import AsyncTransfer
 from pyggml_server.engine.park_memory import ParkMemory
+from pyggml_server.engine.size_estimate import SizeEstimate
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.transfer import TransferRefusedError
 from pyggml_server.native.runtime import Runtime
 
-from tests.engine.fake_device import MIB, N_CELL_BYTES, N_STATE_BYTES, Device, FakeContext, FakeNative, FakeRuntime
+from tests.engine.fake_device import (
+    MIB,
+    N_CELL_BYTES,
+    N_HEAD_BYTES,
+    N_STATE_BYTES,
+    Device,
+    FakeContext,
+    FakeNative,
+    FakeRuntime,
+)
 from tests.engine.locked_pool import FakeLockedPool
 
 
@@ -174,8 +184,40 @@ def pool(device: Device) -> FakeLockedPool:
 
 
 @pytest.fixture
-def transfer(device: Device, pool: FakeLockedPool) -> AsyncTransfer:
-    return AsyncTransfer(FakeContext(), FakeNative(device), ParkMemory(cast(Any, pool)))
+def context() -> FakeContext:
+    return FakeContext()
+
+
+@pytest.fixture
+def transfer(device: Device, pool: FakeLockedPool, context: FakeContext) -> AsyncTransfer:
+    estimate = SizeEstimate(N_HEAD_BYTES, N_CELL_BYTES)
+    return AsyncTransfer(context, FakeNative(device), ParkMemory(cast(Any, pool)), estimate)
+
+
+def test_a_park_asks_for_no_size_and_holds_what_its_state_needs(
+    transfer: AsyncTransfer, context: FakeContext, pool: FakeLockedPool
+) -> None:
+    context.n_cells_of_0 = 600  # by the estimate more than it is
+    transfer.save(0)
+    assert (context.n_asked, transfer.state_bytes) == (0, N_STATE_BYTES)
+    assert transfer.buffer_bytes == transfer.pinned_bytes == pool.held_bytes == N_STATE_BYTES
+    assert pool.take(N_STATE_BYTES) is not None  # right behind it
+    transfer.drop()
+    assert pool.held_bytes == N_STATE_BYTES
+
+
+@pytest.mark.parametrize("n_cells", [10, 1500])
+def test_a_park_asks_for_the_size_where_the_estimate_is_too_small_or_finds_no_gap(
+    n_cells: int,
+    transfer: AsyncTransfer,
+    context: FakeContext,
+    pool: FakeLockedPool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context.n_cells_of_0 = n_cells
+    monkeypatch.setattr(context, "state_size", lambda _: N_STATE_BYTES)
+    transfer.save(0)
+    assert (transfer.state_bytes, transfer.buffer_bytes, pool.held_bytes) == (N_STATE_BYTES,) * 3
 
 
 def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_memory_is_nobodys(

@@ -37,6 +37,19 @@ def test_a_range_that_would_pass_the_end_is_not_taken() -> None:
     assert (len(ranges), ranges.held_bytes) == (1, 1000)
 
 
+def test_a_range_that_shrinks_leaves_the_rest_to_others() -> None:
+    ranges = FirstFit()
+    first = ranges.take(1000, 1024)
+    assert first == 0
+    ranges.shrink(first, 200)
+    assert (ranges.held_bytes, ranges.last_end) == (200, 200)
+    assert ranges.take(700, 1024) == 256
+    ranges.give_back(first)
+    assert ranges.held_bytes == 700
+    with pytest.raises(KeyError):
+        ranges.shrink(first, 100)
+
+
 def test_giving_back_what_is_not_taken_is_refused() -> None:
     with pytest.raises(KeyError):
         FirstFit().give_back(0)

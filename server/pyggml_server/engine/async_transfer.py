@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server.engine.park_memory import ParkMemory
+from pyggml_server.engine.size_estimate import SizeEstimate
 from pyggml_server.engine.transfer import TransferRefusedError
-from pyggml_server.native.border import PyggmlError
+from pyggml_server.native.border import BufferTooSmallError, PyggmlError
 
 if TYPE_CHECKING:
     from pyggml_server.native.runtime import PinnedRange
@@ -20,7 +21,10 @@ class StateSizes(Protocol):
     """A context, as far as it is asked how large a state is."""
 
     def state_size(self, seq_id: int) -> int:
-        """Bytes that the sequence's state needs now."""
+        """Bytes that the sequence's state needs now. Walks its cells, as a save does."""
+
+    def seq_pos_max(self, seq_id: int) -> int | None:
+        """Its last position; None without any."""
 
 
 class NativeTransfer(Protocol):
@@ -40,7 +44,10 @@ class NativeTransfer(Protocol):
     def release_buffer(self) -> None:
         """Wait, then give back buffer and state."""
 
-    def save(self, seq_id: int, n_bytes: int | None = None) -> int:
+    def shrink_buffer(self) -> None:
+        """Give back what the state does not need of the range."""
+
+    def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
         """Issue the copy out."""
 
     @property
@@ -76,12 +83,19 @@ class AsyncTransfer:
     """
 
     def __init__(
-        self, sizes: StateSizes, native: NativeTransfer, memory: ParkMemory, *, is_staged: bool = False
+        self,
+        sizes: StateSizes,
+        native: NativeTransfer,
+        memory: ParkMemory,
+        estimate: SizeEstimate,
+        *,
+        is_staged: bool = False,
     ) -> None:
         self.frees_on_landing = not is_staged
         self._sizes = sizes
         self._native = native
         self._memory = memory
+        self._estimate = estimate
         self._is_restoring = False
 
     @property
@@ -99,9 +113,10 @@ class AsyncTransfer:
     def save(self, seq_id: int) -> None:
         """Issue the copy out. Blocks for page-locked memory only where `ParkMemory` says so."""
         try:
-            n_bytes = self._sizes.state_size(seq_id)
-            self._native.use(self._memory.take(n_bytes))
-            self._native.save(seq_id, n_bytes)
+            if not self._save_by_estimate(seq_id):
+                n_bytes = self._sizes.state_size(seq_id)
+                self._native.use(self._memory.take(n_bytes))
+                self._native.save(seq_id, n_bytes)
             self.frees_on_landing = not self._native.freed_on_issue
         except (MemoryError, PyggmlError) as error:
             self._native.release_buffer()
@@ -140,6 +155,22 @@ class AsyncTransfer:
         """Blocks until the copy has ended."""
         if not self._native.closed:
             self._native.close()
+
+    def _save_by_estimate(self, seq_id: int) -> bool:
+        """Issue it into a range that should be large enough, and give back what is left of that. False where there is
+        none, or where it is too small. To ask for the size would walk the cells once more."""
+        pos_max = self._sizes.seq_pos_max(seq_id)
+        part = None if pos_max is None else self._memory.offer(self._estimate.of(pos_max + 1))
+        if part is None:
+            return False
+        self._native.use(part)
+        try:
+            self._native.save(seq_id, may_grow=False)
+        except BufferTooSmallError:
+            self._native.release_buffer()
+            return False
+        self._native.shrink_buffer()
+        return True
 
     def _end_restore(self) -> None:
         """The state is in the pool again: its range is free for others."""

@@ -79,6 +79,10 @@ class ParkMemory:
             pool.grow(min(max(ends), self._ceiling_bytes(pool)))
             pool.advance()
 
+    def offer(self, n_bytes: int) -> PinnedRange | None:
+        """A range of what is locked already; None where there is none."""
+        return None if self._pool is None or n_bytes < 1 else self._pool.take(n_bytes)
+
     def take(self, n_bytes: int) -> PinnedRange:
         """A range for a state. Locks pieces, and blocks for them, inside `patience` only.
 

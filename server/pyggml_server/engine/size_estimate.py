@@ -5,6 +5,7 @@ An estimate: what a park takes is asked for when it is made. States that were pa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ class SizeEstimate:
 
     def of(self, n_cells: int, n_states: int = 1) -> int:
         """Of so many states with so many cells together."""
-        return int(n_states * self.head_bytes + n_cells * self.cell_bytes)
+        return math.ceil(n_states * self.head_bytes + n_cells * self.cell_bytes)
 
     def learn(self, n_cells: int, n_bytes: int) -> None:
         """A state of so many cells had this size."""

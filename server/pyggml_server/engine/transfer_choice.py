@@ -57,7 +57,7 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int, st
         return _synchronous(runtime, str(error))
     if memory is None:
         return _synchronous(runtime, "there is no page-locked memory")
-    make = partial(_asynchronous, runtime, memory, staging_mib > 0)
+    make = partial(_asynchronous, runtime, memory, sizes, staging_mib > 0)
     staging = f"{staging_mib} MiB of staging memory" if staging_mib > 0 else "no staging memory"
     locked = f"page-locked memory offered ({memory.pinned_bytes / MIB:.1f} MiB locked)"
     return TransferChoice(make, f"asynchronous copies, {locked}, {staging}", memory, sizes)
@@ -83,13 +83,13 @@ def _synchronous(runtime: Runtime, why: str) -> TransferChoice:
     return TransferChoice(synchronous_transfers(runtime), banner, obstacle=why)
 
 
-def _asynchronous(runtime: Runtime, memory: ParkMemory, is_staged: bool, slot_id: int) -> Transfer:
-    return as_one([_with_fallback(runtime, context, memory, is_staged, slot_id) for context in runtime.contexts()])
+def _asynchronous(runtime: Runtime, memory: ParkMemory, sizes: SizeEstimate, is_staged: bool, slot_id: int) -> Transfer:
+    def of(context: Context) -> Transfer:
+        estimate = sizes if context is runtime.context else SizeEstimate()  # which has nothing of a draft's
+        transfer = AsyncTransfer(context, runtime.new_transfer(context), memory, estimate, is_staged=is_staged)
+        return FallbackTransfer(slot_id, transfer, partial(_pageable, context, memory))
 
-
-def _with_fallback(runtime: Runtime, context: Context, memory: ParkMemory, is_staged: bool, slot_id: int) -> Transfer:
-    transfer = AsyncTransfer(context, runtime.new_transfer(context), memory, is_staged=is_staged)
-    return FallbackTransfer(slot_id, transfer, partial(_pageable, context, memory))
+    return as_one([of(context) for context in runtime.contexts()])
 
 
 def _pageable(context: Context, memory: ParkMemory) -> Transfer:

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyggml.errors import InvalidArgumentError, NoRoomError, PyggmlError, StateError, UnsupportedError
+from pyggml.errors import (
+    BufferTooSmallError,
+    InvalidArgumentError,
+    NoRoomError,
+    PyggmlError,
+    StateError,
+    UnsupportedError,
+)
 from pyggml.ffi import call, ffi, lib
 
 __all__ = [
+    "BufferTooSmallError",
     "InvalidArgumentError",
     "NoRoomError",
     "PyggmlError",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyggml import Context, PinnedPool, PinnedRange, Transfer
+from pyggml import ClosedError, Context, InvalidArgumentError, PinnedPool, PinnedRange, Transfer
 from tests.native.simdev_library import SimdevLibrary
 
 PIECE = 1 << 13
@@ -47,6 +47,43 @@ def test_a_state_goes_through_many_pieces_and_back(context: Context, pool: Pinne
     assert bytes(context.save_state(1)) == before
     assert pool.held_bytes == 100
     other.give_back()
+
+
+def test_a_range_shrinks_to_its_state_while_the_copy_is_in_flight(
+    context: Context, pool: PinnedPool, simdev: SimdevLibrary
+) -> None:
+    before = bytes(context.save_state(1))
+    part = take(pool, len(before) + 5000)
+    with Transfer(context) as transfer:
+        transfer.use(part)
+        simdev.set("hold", 1)
+        transfer.save(1, may_grow=False)
+        simdev.set("hold", 0)
+        transfer.shrink_buffer()
+        assert transfer.buffer_bytes == part.n_bytes == pool.held_bytes == len(before)
+        behind = take(pool, 4000)  # in what was given back
+        assert behind.address == part.address + -(-len(before) // 64) * 64
+        simdev.release()
+        transfer.wait()
+        behind.view[:] = 7
+        assert bytes(transfer.state) == before
+        transfer.reserve(len(before) + 1)  # elsewhere
+        assert pool.held_bytes == 4000
+        transfer.save(1)
+        transfer.wait()
+        assert behind.view.min() == behind.view.max() == 7
+    behind.give_back()
+
+
+@pytest.mark.parametrize("n_bytes", [0, 101])
+def test_a_range_does_not_shrink_to_nothing_and_does_not_grow(n_bytes: int, pool: PinnedPool) -> None:
+    part = take(pool, 100)
+    with pytest.raises(InvalidArgumentError, match=f"a range of 100 bytes cannot shrink to {n_bytes}"):
+        part.shrink(n_bytes)
+    assert (part.n_bytes, pool.held_bytes) == (100, 100)
+    part.give_back()
+    with pytest.raises(ClosedError):
+        part.shrink(1)
 
 
 def test_a_view_of_the_state_keeps_the_part(context: Context, pool: PinnedPool) -> None:

@@ -44,7 +44,7 @@ class RefusedTakes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[Exception], n: int) -> None:
         self.n = n
-        take = ParkMemory.take
+        take, offer = ParkMemory.take, ParkMemory.offer
 
         def refuse_or_take(memory: ParkMemory, n_bytes: int) -> PinnedRange:
             if self.n == 0:
@@ -53,6 +53,7 @@ class RefusedTakes:
             raise error("the test wants it so")
 
         monkeypatch.setattr(ParkMemory, "take", refuse_or_take)
+        monkeypatch.setattr(ParkMemory, "offer", lambda memory, n: None if self.n else offer(memory, n))
 
 
 @pytest.fixture(autouse=True)
