@@ -19,6 +19,7 @@ NEEDED = {
         "llama_state_seq_copy_buf_use",
         "llama_state_seq_copy_state_size",
         "llama_state_seq_copy_load",
+        "llama_state_seq_copy_prefetch_part",
     ),
 }
 PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "tools/mtmd/mtmd.h")

@@ -12,13 +12,14 @@ from typing import Any, Self
 
 from pyggml.closing import Closing
 from pyggml.context import Context
-from pyggml.errors import BufferTooSmallError, NoRoomError, StateError
+from pyggml.errors import BufferTooSmallError, InvalidArgumentError, NoRoomError, StateError
 from pyggml.ffi import call, ffi, lib
 from pyggml.handle import NativeHandle
 from pyggml.transfer_buffer import TransferBuffer
 
 # How often an `await` asks whether the copy has ended.
 _POLL_S = 0.0005
+_ALL_BYTES = 2**64 - 1  # SIZE_MAX
 
 
 class Transfer(TransferBuffer, Closing):
@@ -44,6 +45,7 @@ class Transfer(TransferBuffer, Closing):
         self._is_issued = False
         self._is_staged = is_staged
         self._freed_on_issue = False
+        self._prefetch_left_bytes = 0
 
     def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
         """Issues the copy of the sequence's state into the buffer; returns the size of the state.
@@ -109,27 +111,44 @@ class Transfer(TransferBuffer, Closing):
         call(lib.pyggml_transfer_frees_on_issue, self._handle.pointer(), seq_id, frees)
         return bool(frees[0])
 
-    def prefetch(self) -> bool:
+    def prefetch(self, n_bytes: int | None = None) -> bool:
         """Issues the state's way to staging memory, for which no sequence needs cells, and returns.
 
-        `done` tells when it is there. The `restore` that follows, before or after that, only has to put it into cells.
-        False, with nothing issued, where it cannot go there: without staging memory, and where the state does not fit
-        into the part of it that is free for restores. A state that came by `load` or `blank` is looked through, and
-        must not change after that; False also where its bytes are not for this context, as the log and `restore` say,
-        or its memory is neither a plain nor a window cache. Its place is given back by the restore, the next `save` or
-        `load`, and `release_buffer`. On the context's thread; does not block. Raises TransferInFlightError,
-        StateError (there is no state).
+        With `n_bytes` only about so many at most, for each device; every further call issues as many more, as long as
+        there are `prefetch_left_bytes`. What a decode needs from the host queues behind all that was issued before, so
+        a part behind each decode delays none of them.
+
+        `done` tells when what was issued is there. The `restore` that follows, before or after that, issues what is
+        left and then only has to put the state into cells. False, with nothing issued, where it cannot go there:
+        without staging memory, and where the state does not fit into the part of it that is free for restores. A state
+        that came by `load` or `blank` is looked through, and must not change after that; False also where its bytes are
+        not for this context, as the log and `restore` say, or its memory is neither a plain nor a window cache. Its
+        place is given back by the restore, the next `save` or `load`, and `release_buffer`. On the context's thread;
+        does not block. Raises TransferInFlightError, StateError (there is no state), InvalidArgumentError (`n_bytes`
+        below 1).
         """
         self._check_state()
-        if self._is_prefetched:
+        if n_bytes is not None and n_bytes < 1:
+            raise InvalidArgumentError(f"a part of {n_bytes} bytes gets a state nowhere: pass 1 at least, or None")
+        if self._is_prefetched and self._prefetch_left_bytes == 0:
             return True
-        self._idle_context()
+        if not self._is_prefetched:
+            self._idle_context()
         if self._is_staged:
-            issued = ffi.new("bool *")
-            n_loaded_bytes = 0 if self._is_own_state else self._n_state_bytes
-            call(lib.pyggml_transfer_prefetch, self._handle.pointer(), n_loaded_bytes, issued)
+            issued, n_left = ffi.new("bool *"), ffi.new("size_t *")
+            is_known = self._is_own_state or self._is_prefetched
+            n_loaded_bytes = 0 if is_known else self._n_state_bytes
+            limit_bytes = _ALL_BYTES if n_bytes is None else n_bytes
+            arguments = (self._handle.pointer(), n_loaded_bytes, limit_bytes, issued, n_left)
+            call(lib.pyggml_transfer_prefetch, *arguments)
             self._is_prefetched = self._is_issued = bool(issued[0])
+            self._prefetch_left_bytes = int(n_left[0])
         return self._is_prefetched
+
+    @property
+    def prefetch_left_bytes(self) -> int:
+        """What of a prefetch in parts has still to be issued, of all devices together. 0 without a prefetch."""
+        return self._prefetch_left_bytes if self._is_prefetched else 0
 
     def drop_prefetch(self) -> None:
         """Gives up the place of a prefetched state in staging memory; blocks until it is there. The state is kept."""

@@ -217,5 +217,7 @@ typedef struct pyggml_batch_view {
     const int8_t *       output;
 } pyggml_batch_view;
 
-int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                           const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
+int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, int32_t * decode_status, pyggml_error * err);
+int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err);

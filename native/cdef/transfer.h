@@ -12,7 +12,8 @@ int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama_seq_id seq
                             llama_state_seq_flags flags, size_t * n, bool * no_room, pyggml_error * err);
 int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq_id seq_id, bool * frees,
                                    pyggml_error * err);
-int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, bool * issued, pyggml_error * err);
+int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, size_t n_bytes, bool * issued,
+                             size_t * n_left, pyggml_error * err);
 int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err);
 int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err);
 int pyggml_transfer_wait(struct llama_state_seq_copy * copy, pyggml_error * err);

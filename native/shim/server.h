@@ -1,7 +1,7 @@
 // The server's half of the shim: llama.cpp's own argument parser, loading, request translation, samplers and result
 // formatting, behind C entry points. JSON crosses as UTF-8 bytes, tokens as arrays.
 //
-// Threads: `pyggml_args_*` before the engine starts; `pyggml_server_load/free`, `pyggml_step` and `pyggml_task_*` on
+// Threads: `pyggml_args_*` before the engine starts; `pyggml_server_load/free`, `pyggml_step_*` and `pyggml_task_*` on
 // the engine thread; `pyggml_request_*`, `pyggml_translate` and `pyggml_describe` on any thread while the server is
 // loaded, one thread at a time for one request.
 #pragma once
@@ -267,11 +267,15 @@ typedef struct pyggml_batch_view {
     const int8_t *       output;
 } pyggml_batch_view;
 
-// Decodes the batch, waits for it where a row is sampled, samples and accepts every ready row, or takes its embedding,
-// and takes guesses that were wrong out of their slot again. All rows agree in `embeds` and in the scales of their
-// tokens. *decode_status is llama_decode's result; rows are touched only when it is 0.
-PYGGML_API int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                           const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err);
+// Decodes the batch; a device may still compute it when this returns. All rows agree in `embeds` and in the scales of
+// their tokens. *decode_status is llama_decode's result.
+PYGGML_API int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, int32_t * decode_status, pyggml_error * err);
+
+// For a batch that was decoded with status 0, before any other: waits for it where a row is sampled, samples and accepts
+// every ready row, or takes its embedding, and takes guesses that were wrong out of their slot again.
+PYGGML_API int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err);
 
 #ifdef __cplusplus
 }

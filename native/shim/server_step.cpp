@@ -1,4 +1,5 @@
-// The one native call per pass of the engine: decode, wait, sample every ready row. Engine thread, no GIL.
+// The two native calls per pass of the engine: decode, and then wait and sample every ready row. Engine thread, no GIL.
+// Between them the device computes: what the engine does there costs nobody anything.
 #include "server_adapters.hpp"
 #include "server_task.hpp"
 
@@ -62,19 +63,22 @@ static void finish_row(pyggml_server & server, const pyggml_batch_view & batch, 
     out.n_payloads = int32_t(result.views.size());
 }
 
-extern "C" int pyggml_step(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                           const pyggml_row * rows, pyggml_sampled * out, int32_t * decode_status, pyggml_error * err) {
+extern "C" int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, int32_t * decode_status, pyggml_error * err) {
     return pyggml_guard(err, [&] {
-        for (int32_t i = 0; i < n_rows; ++i) {
-            out[i] = {};
-        }
         if (n_rows > 0) {
             llama_set_embeddings(server->ctx, rows[0].task->embeds());
             pyggml_use_adapters(server->ctx, rows[0]);
         }
         *decode_status = decode(server->ctx, *batch);
-        if (*decode_status != 0) {
-            return;
+    });
+}
+
+extern "C" int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
+                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        for (int32_t i = 0; i < n_rows; ++i) {
+            out[i] = {};
         }
         const bool any = std::any_of(rows, rows + n_rows, [](const pyggml_row & r) { return r.i_batch >= 0; });
         if (any) {

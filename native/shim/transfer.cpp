@@ -141,9 +141,12 @@ int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq
     return pyggml_call(err, [&] { *frees = llama_state_seq_copy_frees_on_issue(copy, seq_id); });
 }
 
-int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, bool * issued, pyggml_error * err) {
+int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, size_t n_bytes, bool * issued,
+                             size_t * n_left, pyggml_error * err) {
     return pyggml_call(err, [&] {
-        *issued = (n_loaded == 0 || llama_state_seq_copy_load(copy, n_loaded)) && llama_state_seq_copy_prefetch(copy);
+        const bool is_known = n_loaded == 0 || llama_state_seq_copy_load(copy, n_loaded);
+        *issued = is_known && llama_state_seq_copy_prefetch_part(copy, n_bytes);
+        *n_left = llama_state_seq_copy_prefetch_left(copy);
     });
 }
 

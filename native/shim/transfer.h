@@ -33,9 +33,10 @@ PYGGML_API int pyggml_transfer_restore(struct llama_state_seq_copy * copy, llama
 PYGGML_API int pyggml_transfer_frees_on_issue(struct llama_state_seq_copy * copy, llama_seq_id seq_id, bool * frees,
                                               pyggml_error * err);
 // Moves the state in the buffer to staging memory ahead of its restore, if it fits there. `n_loaded`: the size of a state
-// that comes from elsewhere, which is not `issued` either if its bytes are none; 0 for the one that was saved last.
-PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, bool * issued,
-                                        pyggml_error * err);
+// that comes from elsewhere, which is not `issued` either if its bytes are none; 0 for the one that was saved last, and for
+// further parts of one. `n_bytes`: about what to issue at most, for each device; `n_left`: what is not issued yet.
+PYGGML_API int pyggml_transfer_prefetch(struct llama_state_seq_copy * copy, size_t n_loaded, size_t n_bytes, bool * issued,
+                                        size_t * n_left, pyggml_error * err);
 // Gives the staging memory of a prefetch back. Waits for it.
 PYGGML_API int pyggml_transfer_prefetch_drop(struct llama_state_seq_copy * copy, pyggml_error * err);
 PYGGML_API int pyggml_transfer_done(struct llama_state_seq_copy * copy, bool * done, pyggml_error * err);

@@ -76,7 +76,10 @@ class FakeNative:
     def freed_on_issue(self) -> bool:
         return 0 < self.n_state_bytes <= self.device.staging_bytes
 
-    def prefetch(self) -> bool:
+    prefetch_left_bytes = 0
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
+        assert n_bytes is None or n_bytes > 0
         self.in_flight = 0 < self.n_state_bytes <= self.device.staging_bytes
         return self.in_flight
 

@@ -48,7 +48,8 @@ class FakeTransfer:
 
     frees_on_landing = False
     keeps_buffer = False
-    prefetches = False
+    is_staged = prefetches = False
+    prefetch_left_bytes = 0
 
     def __init__(self, log: list[str] | None = None) -> None:
         self.buffer_bytes = 0
@@ -69,11 +70,15 @@ class FakeTransfer:
         self.buffer_bytes = self.state_bytes = N_STATE_BYTES
         self._issue(f"save {seq_id}")
 
-    def prefetch(self) -> bool:
+    def prefetch(self, n_bytes: int | None = None) -> bool:
         if self.prefetches:
-            self.log.append("prefetch")
+            self.prefetch_left_bytes = self._left_after(n_bytes)
+            self.log.append("prefetch" if n_bytes is None or n_bytes >= self.state_bytes else f"prefetch {n_bytes}")
             self._issue("prefetch")
         return self.prefetches
+
+    def _left_after(self, n_bytes: int | None) -> int:
+        return 0 if n_bytes is None else max(0, (self.prefetch_left_bytes or self.state_bytes) - n_bytes)
 
     def restore(self, seq_id: int) -> None:
         if self.refuses:
@@ -123,7 +128,7 @@ class StagedTransfer(HeldTransfer):
     """Its cells come free when a park is issued, and are taken when its state has come back to staging memory."""
 
     frees_on_landing = False
-    prefetches = True
+    is_staged = prefetches = True
 
 
 class FakePool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,12 @@ class Gate:
         self._may_go = threading.Event()
         step = Runtime.step
 
-        def held_step(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+        def held_step(
+            runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+        ) -> tuple[int, list[Sample]]:
             self._is_held.set()
             assert self._may_go.wait(TIMEOUT_S)
-            return step(runtime, batch, rows)
+            return step(runtime, batch, rows, *beside)
 
         monkeypatch.setattr(Runtime, "step", held_step)
         self._first = harness.start(prompt="One", n_predict=1)
@@ -132,10 +134,12 @@ def test_only_the_request_that_finds_no_room_ends_when_several_finish_their_prom
     gate = Gate(three_slots, monkeypatch)
     step = Runtime.step
 
-    def step_in_a_smaller_pool(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+    def step_in_a_smaller_pool(
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+    ) -> tuple[int, list[Sample]]:
         if runtime.context.n_cells_used() + len(batch.token) > n_cells_really:
             return STATUS_NO_ROOM, []
-        return step(runtime, batch, rows)
+        return step(runtime, batch, rows, *beside)
 
     monkeypatch.setattr(Runtime, "step", step_in_a_smaller_pool)
     prompts = ([101] * 9, [102] * 9, [103] * 40)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -26,7 +26,8 @@ class FakeRuntime:
 
     n_batch = 8
 
-    def step(self, _batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
+    def step(self, _batch: BatchArrays, rows: list[Row], beside: Callable[[], None]) -> tuple[int, list[Sample]]:
+        beside()
         return 0, [Sample([5], StopType.NONE, []) for _ in rows]
 
 

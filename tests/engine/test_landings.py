@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -159,7 +160,7 @@ class FullRuntime:
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def step(self, batch: BatchArrays, rows: list[Row]) -> tuple[int, list[Sample]]:
+    def step(self, batch: BatchArrays, rows: list[Row], _beside: Callable[[], None]) -> tuple[int, list[Sample]]:
         assert len(rows) >= 1
         self.log.append(f"decode {len(batch.token)}")
         return STATUS_NO_ROOM, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,12 @@ def let_it_hold(monkeypatch: pytest.MonkeyPatch, n_cells: int) -> None:
     """The pool says 512 cells and refuses every batch that would take it beyond `n_cells`."""
     step = Runtime.step
 
-    def refuse(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+    def refuse(
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+    ) -> tuple[int, list[Sample]]:
         if runtime.context.n_cells_used() + len(batch.token) > n_cells:
             return 1, []
-        return step(runtime, batch, rows)
+        return step(runtime, batch, rows, *beside)
 
     monkeypatch.setattr(Runtime, "step", refuse)
 
@@ -70,11 +72,13 @@ def test_an_error_of_the_decode_ends_those_who_run_and_not_who_is_parked(
     breaks_next = threading.Event()
     step = Runtime.step
 
-    def break_once(runtime: Runtime, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
+    def break_once(
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+    ) -> tuple[int, list[Sample]]:
         if breaks_next.is_set():
             breaks_next.clear()
             return -3, []
-        return step(runtime, batch, rows)
+        return step(runtime, batch, rows, *beside)
 
     monkeypatch.setattr(Runtime, "step", break_once)
     with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path)) as harness:

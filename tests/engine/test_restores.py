@@ -41,12 +41,21 @@ def state(log: list[str]) -> EngineState:
 
 
 def carry_out(state: EngineState, *actions: Park | Restore) -> None:
+    """A pass with this plan: what restores do behind the batch is done."""
     assert Applier(state).carry_out(Plan(actions)) is None
+    landings.go_on_beside(state)
 
 
 def land(state: EngineState, slot_id: int = 0) -> None:
+    """A pass that finds the slot's copy ended."""
     held(state, slot_id).land()
+    pass_by(state)
+
+
+def pass_by(state: EngineState) -> None:
+    """A pass with no plan."""
     landings.poll(state)
+    landings.go_on_beside(state)
 
 
 def copies(state: EngineState) -> list[CopyInFlight]:
@@ -55,6 +64,80 @@ def copies(state: EngineState) -> list[CopyInFlight]:
 
 def notices(state: EngineState) -> list[str]:
     return [message.text for message in state.outbox if isinstance(message, Notice)]
+
+
+def test_where_others_decode_each_step_waits_until_the_device_has_their_batch(log: list[str]) -> None:
+    state = generating_state([StagedTransfer(log), StagedTransfer(log)], log)
+    carry_out(state, PARK)
+    land(state)
+    log.clear()
+    assert Applier(state).carry_out(Plan((RESTORE,))) is None
+    landings.poll(state)
+    assert log == []
+    landings.go_on_beside(state)
+    assert log == ["prefetch"]
+    held(state, 0).land()
+    landings.poll(state)
+    assert state.slot(0).phase is SlotPhase.RESTORING
+    landings.go_on_beside(state)
+    assert (log, state.slot(0).phase) == (["prefetch", "restore 0"], SlotPhase.GENERATING)
+
+
+def test_where_others_decode_a_state_comes_in_parts_that_land_before_the_next_batch(log: list[str]) -> None:
+    state = generating_state([StagedTransfer(log), StagedTransfer(log)], log)
+    state.pace = cast(Any, FixedPace(40))
+    carry_out(state, PARK)
+    land(state)
+    log.clear()
+    carry_out(state, RESTORE)
+    assert log == ["prefetch 40"]
+    pass_by(state)  # it is not there yet
+    assert log == ["prefetch 40"]
+    for _ in range(2):
+        land(state)
+    assert log == ["prefetch 40"] * 3
+    assert N_STATE_BYTES == 100
+    assert state.slot(0).phase is SlotPhase.RESTORING
+    land(state)
+    assert (log[3:], state.slot(0).phase) == (["restore 0"], SlotPhase.GENERATING)
+
+
+def test_what_is_left_of_a_state_comes_at_once_when_the_others_have_ended(log: list[str]) -> None:
+    state = generating_state([StagedTransfer(log), StagedTransfer(log)], log)
+    state.pace = cast(Any, FixedPace(40))
+    carry_out(state, PARK)
+    land(state)
+    carry_out(state, RESTORE)
+    log.clear()
+    endings.cancel(state, state.slot(1))
+    log.clear()
+    landings.poll(state)
+    assert log == ["prefetch"]
+
+
+class FixedPace:
+    """Parts of one size."""
+
+    def __init__(self, n_bytes: int) -> None:
+        self._n_bytes = self.room_bytes = n_bytes
+
+    def note_sent(self, n_bytes: int) -> None:
+        self.room_bytes = max(0, self.room_bytes - n_bytes)
+
+    def begin_pass(self, has_landed: bool) -> None:
+        self.room_bytes = self._n_bytes if has_landed else 0
+
+
+def test_where_nobody_decodes_no_step_waits(log: list[str]) -> None:
+    state = generating_state([StagedTransfer(log)], log)
+    carry_out(state, PARK)
+    land(state)
+    log.clear()
+    assert Applier(state).carry_out(Plan((RESTORE,))) is None
+    assert log == ["prefetch"]
+    held(state, 0).land()
+    landings.poll(state)
+    assert (log, state.slot(0).phase) == (["prefetch", "restore 0"], SlotPhase.GENERATING)
 
 
 def test_a_slot_has_no_cells_while_its_state_goes_to_staging_memory(state: EngineState, log: list[str]) -> None:
@@ -212,14 +295,14 @@ def test_a_restore_that_finds_no_cells_fails_where_nobody_runs(state: EngineStat
 def test_the_way_in_is_told_with_both_its_steps(state: EngineState, caplog: pytest.LogCaptureFixture) -> None:
     land(state)
     land(state)
-    times = iter([1.0, 1.5, 2.0, 2.001, 2.004, 2.005, 2.006, 2.010])
+    times = iter([1.0, 1.5, 2.0, 2.001, 2.001, 2.001, 2.004, 2.005, 2.006, 2.010])
     state.clock = lambda: next(times)
     tally = state.counters.tally
     before_s = tally.restore_issue_seconds_total
     carry_out(state, PARK)  # from 1.0, issued by 1.5
     with caplog.at_level(logging.INFO):
         land(state)
-        carry_out(state, RESTORE)  # from 2.001, issued by 2.004
+        carry_out(state, RESTORE)  # from 2.001, issued behind the batch, by 2.004
         caplog.clear()
         land(state)  # found at 2.005, issued by 2.006, runs at 2.010
     (line,) = (record.getMessage() for record in caplog.records)

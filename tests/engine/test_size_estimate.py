@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+from pyggml_server.engine import passes
+from pyggml_server.engine.apply import Applier
 from pyggml_server.engine.park_memory import ParkMemory
-from pyggml_server.engine.size_estimate import SizeEstimate, keep_memory_ahead
+from pyggml_server.engine.size_estimate import SizeEstimate, budget_is_ample, keep_memory_ahead
 from pyggml_server.engine.slot_states import SlotPhase
 from pyggml_server.engine.state import EngineState
 from pyggml_server.native.runtime import Runtime
+from pyggml_server.planner.plan import Park, Plan, Reason
 
 from tests.engine.fakes import FakeTransfer, HeldTransfer, generating_state, held
 
@@ -72,3 +76,43 @@ def test_who_is_to_be_computed_again_holds_and_needs_nothing() -> None:
     assert isinstance(state.slot(0).transfer, FakeTransfer)
     keep_memory_ahead(state)
     assert memory.asked == (20, 20)
+
+
+def test_a_budget_is_ample_that_holds_twice_what_would_come_beside_what_it_holds() -> None:
+    state, _ = state_of(10, 20, head_bytes=5, cell_bytes=2)
+    needed = 2 * (2 * 5 + 30 * 2)
+    state.ram_limit_bytes = needed
+    assert budget_is_ample(state)
+    state.ram_limit_bytes = needed - 1
+    assert not budget_is_ample(state)
+    held(state, 0).buffer_bytes = held(state, 0).state_bytes = 35  # parked: what it holds counts once
+    state.ram_limit_bytes = 35 + 2 * (5 + 20 * 2)
+    assert budget_is_ample(state)
+    state.ram_limit_bytes -= 1
+    assert not budget_is_ample(state)
+
+
+def test_no_budget_is_ample_for_states_of_unknown_size() -> None:
+    state, _ = state_of(10)
+    assert not budget_is_ample(state)
+
+
+def test_no_states_size_is_asked_for_where_the_budget_is_ample(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def note(*_: object, with_sizes: bool = False) -> None:
+        asked.append(with_sizes)
+
+    parks = Plan((Park(0, Reason.FORCED),))
+    plans = iter([parks, parks, Plan()])
+    monkeypatch.setattr(passes, "observe", note)
+    monkeypatch.setattr(passes, "decide", lambda *_: next(plans))
+    state, _ = state_of(10, cell_bytes=1)
+    for state.ram_limit_bytes in (1000, 10):
+        passes._plan_pass(state, cast(Applier, CarriesNothingOut()))
+    assert asked == [False, False, True]
+
+
+class CarriesNothingOut:
+    def carry_out(self, plan: Plan) -> None:
+        assert plan.may_decode is not None

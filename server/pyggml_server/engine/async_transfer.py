@@ -54,8 +54,12 @@ class NativeTransfer(Protocol):
     def freed_on_issue(self) -> bool:
         """Whether the last save had no more need of the sequence's cells once it was issued."""
 
-    def prefetch(self) -> bool:
-        """Issue the state's way to staging memory."""
+    def prefetch(self, n_bytes: int | None = None) -> bool:
+        """Issue the state's way to staging memory, or the next part of it."""
+
+    @property
+    def prefetch_left_bytes(self) -> int:
+        """What of it was not issued yet."""
 
     def restore(self, seq_id: int) -> int:
         """Issue the copy in."""
@@ -78,8 +82,9 @@ class AsyncTransfer:
     """One slot's copies through the bindings' Transfer. Its buffer is a range of the pool, from a park to the landing
     of its restore.
 
-    frees_on_landing  of the last save; before one, what is to be expected: with staging memory (`is_staged`) a state
-                      leaves its cells at once if it fits there.
+    is_staged         there is staging memory.
+    frees_on_landing  of the last save; before one, what is to be expected: with staging memory a state leaves its cells
+                      at once if it fits there.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class AsyncTransfer:
         is_staged: bool = False,
     ) -> None:
         self.frees_on_landing = not is_staged
+        self.is_staged = is_staged
         self._sizes = sizes
         self._native = native
         self._memory = memory
@@ -122,9 +128,13 @@ class AsyncTransfer:
             self._native.release_buffer()
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
 
-    def prefetch(self) -> bool:
+    @property
+    def prefetch_left_bytes(self) -> int:
+        return self._native.prefetch_left_bytes
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
         try:
-            return self._native.prefetch()
+            return self._native.prefetch(n_bytes)
         except (MemoryError, PyggmlError) as error:
             raise TransferRefusedError(f"a state could not go to staging memory: {error}") from error
 

@@ -12,7 +12,8 @@ class CopyStep(Enum):
     """What is under way.
 
     PARK      the state leaves the pool.
-    QUEUED    the state waits until others have left staging memory; the slot has no cells, they are promised to it.
+    QUEUED    the state waits for a batch of others to be handed to the device, or for others' states to leave staging
+              memory; the slot has no cells, they are promised to it.
     PREFETCH  the state goes to staging memory; the slot has no cells, they are promised to it.
     RESTORE   the state goes into the slot's cells, and the slot waits for that.
     SCATTER   the state goes from staging memory into the slot's cells, and the slot runs already: what is decoded next

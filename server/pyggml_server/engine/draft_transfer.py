@@ -40,6 +40,10 @@ class TargetAndDraft:
     def state_bytes(self) -> int:
         return self._target.state_bytes + self._draft.state_bytes
 
+    @property
+    def is_staged(self) -> bool:
+        return self._target.is_staged or self._draft.is_staged
+
     def save(self, seq_id: int) -> None:
         """Issue both copies out."""
         self._target.save(seq_id)
@@ -49,9 +53,13 @@ class TargetAndDraft:
             self._target.drop()
             raise
 
-    def prefetch(self) -> bool:
+    @property
+    def prefetch_left_bytes(self) -> int:
+        return self._target.prefetch_left_bytes + self._draft.prefetch_left_bytes
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
         """Issue both states' way to staging memory. True if either is on it: the other takes its own when restored."""
-        is_target_issued, is_draft_issued = self._target.prefetch(), self._draft.prefetch()
+        is_target_issued, is_draft_issued = self._target.prefetch(n_bytes), self._draft.prefetch(n_bytes)
         return is_target_issued or is_draft_issued
 
     def restore(self, seq_id: int) -> None:

@@ -1,7 +1,8 @@
 """What happens when a park or restore lands, and every wait for one. Engine thread.
 
 A synchronous copy lands inside the call that issued it; an asynchronous one when `poll` finds it done at the top of a
-pass. The waits here are the only ones: nothing else in the engine blocks on a copy, but `endings`, which drops one.
+pass. The steps of a restore that others decode beside are taken behind their batch, by `go_on_beside`. The waits here
+are the only ones: nothing else in the engine blocks on a copy, but `endings`, which drops one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ log = logging.getLogger(__name__)
 
 def poll(state: EngineState) -> None:
     """Land every copy that has ended. Never blocks."""
+    state.pace.begin_pass(_have_landed(state))
     for slot in _in_flight(state):
         land_if_done(state, slot)
-    if state.side is not None:
-        state.side.poll()  # behind them: a prompt that comes from the cache does not take what they were promised
+    if not restores.others_decode(state):
+        _poll_side(state)
+
+
+def go_on_beside(state: EngineState) -> None:
+    """Take the steps of restores, and of copies that are no task's, that wait for a batch: it has been handed to the
+    device, or there is none. Never blocks."""
+    for slot in _in_flight(state):
+        _go_on(state, slot)
+    _poll_side(state)
 
 
 def are_in_flight(state: EngineState) -> bool:
@@ -36,16 +46,38 @@ def land_if_done(state: EngineState, slot: Slot) -> None:
     if slot.copy is None:
         return
     if slot.is_promised_cells:
-        unit = shared_prompt.unit_of(slot)
-        if slot.copy.step is CopyStep.QUEUED:
-            restores.go_on(state, unit)
-            for member in unit:
-                if member.copy is not None and member.copy.step is not CopyStep.QUEUED:
-                    land_if_done(state, member)
-        elif all(member.transfer.is_done() for member in unit):
-            restores.bring_in(state, unit)
+        if not restores.goes_beside(state, shared_prompt.unit_of(slot)):
+            _go_on(state, slot)
     elif slot.transfer.is_done():
         _land(state, slot, slot.copy)
+
+
+def _go_on(state: EngineState, slot: Slot) -> None:
+    """The next step of a restore, if it can be taken now."""
+    if slot.copy is None or not slot.is_promised_cells:
+        return
+    unit = shared_prompt.unit_of(slot)
+    if slot.copy.step is CopyStep.QUEUED:
+        restores.go_on(state, unit)
+        for member in unit:
+            if member.copy is not None and member.copy.step is not CopyStep.QUEUED:
+                land_if_done(state, member)
+    elif any(member.transfer.prefetch_left_bytes for member in unit):
+        restores.send_more(state, unit)
+    elif all(member.transfer.is_done() for member in unit):
+        restores.bring_in(state, unit)
+
+
+def _poll_side(state: EngineState) -> None:
+    """Behind the restores: a prompt that comes from the cache does not take what they were promised."""
+    if state.side is not None:
+        state.side.poll()
+
+
+def _have_landed(state: EngineState) -> bool:
+    """Whether all that was sent to staging memory so far is there."""
+    sent = [slot for slot in state.slots if slot.copy is not None and slot.copy.step is CopyStep.PREFETCH]
+    return all(slot.transfer.is_done() for slot in sent)
 
 
 def wait_for(state: EngineState, slot: Slot) -> None:

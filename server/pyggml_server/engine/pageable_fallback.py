@@ -41,6 +41,10 @@ class FallbackTransfer:
     def state_bytes(self) -> int:
         return self._transfer.state_bytes
 
+    @property
+    def is_staged(self) -> bool:
+        return self._transfer.is_staged
+
     def save(self, seq_id: int) -> None:
         """Issue the copy out; blocks for it after a fallback."""
         try:
@@ -55,8 +59,12 @@ class FallbackTransfer:
             self._transfer = self._synchronous()
         self._transfer.save(seq_id)
 
-    def prefetch(self) -> bool:
-        return self._transfer.prefetch()
+    @property
+    def prefetch_left_bytes(self) -> int:
+        return self._transfer.prefetch_left_bytes
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
+        return self._transfer.prefetch(n_bytes)
 
     def restore(self, seq_id: int) -> None:
         self._transfer.restore(seq_id)

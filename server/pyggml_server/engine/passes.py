@@ -8,7 +8,7 @@ from pyggml_server.engine.batching import build_batch
 from pyggml_server.engine.observe import observe
 from pyggml_server.engine.reception import Reception
 from pyggml_server.engine.shifts import shift_full_slots
-from pyggml_server.engine.size_estimate import keep_memory_ahead
+from pyggml_server.engine.size_estimate import budget_is_ample, keep_memory_ahead
 from pyggml_server.engine.state import EngineState
 from pyggml_server.engine.step import run_batch
 from pyggml_server.planner.decide import decide
@@ -31,6 +31,8 @@ def run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool
     landings.wait_before_shift(state)  # building a batch may find one
     if parts:
         run_batch(state, parts)
+    else:
+        landings.go_on_beside(state)
     return bool(parts)
 
 
@@ -39,7 +41,7 @@ def _plan_pass(state: EngineState, applier: Applier) -> Plan:
     refused: frozenset[int] = frozenset()
     while True:
         plan = decide(observe(state, refused), state.policy)
-        if plan.has_parks:
+        if plan.has_parks and not budget_is_ample(state):
             plan = decide(observe(state, refused, with_sizes=True), state.policy)
         slot_id = applier.carry_out(plan)
         if slot_id is not None:

@@ -1,15 +1,20 @@
 """The way back into the pool: in two steps where the state goes through staging memory. Engine thread; never blocks.
 
 First the state goes to staging memory, and the slot holds no cells: those that it will take are promised to it, so that
-the planner gives them to nobody. When it is there, one pass gives the slot its cells, issues the scatter into them and
-lets it run: what decodes meanwhile waits for the scatter, and not for the link. A state that finds no place for the
-others' waits until they have left. One that cannot go that way at all takes its cells at once, and the slot runs when
-the copy has landed: what decodes meanwhile waits for all of it.
+the planner gives them to nobody. When it is there, one pass gives the slot its cells and issues the scatter into them;
+the slot runs from the next batch on, which waits for the scatter, and not for the link. A state that finds no place for
+the others' waits until they have left. One that cannot go that way at all takes its cells at once, and the slot runs
+when the copy has landed: what decodes meanwhile waits for all of it.
+
+Where others decode, both steps are issued behind their batch (`landings.go_on_beside`): the device computes then, so
+that issuing costs nobody anything, and the first step goes in parts (`link_pace.py`), so that what the next batch sends
+to the device does not queue behind a state on the link.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyggml_server.engine import endings, shared_prompt
@@ -27,6 +32,7 @@ log = logging.getLogger(__name__)
 
 # Whoever is in one of these has room in staging memory and will give it back by itself.
 _IN_STAGING = frozenset({CopyStep.PREFETCH, CopyStep.SCATTER})
+_DECODING = RESIDENT_PHASES - {SlotPhase.RESTORING}
 
 
 def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
@@ -36,7 +42,7 @@ def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     for slot in unit:
         slot.state.move(SlotPhase.RESTORING)
     try:
-        step = _issue(state, unit, started_s)
+        step = CopyStep.QUEUED if goes_beside(state, unit) else _issue(state, unit, started_s)
     except TransferRefusedError as error:
         _refuse(state, unit, error)
         return
@@ -46,10 +52,22 @@ def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
         slot.parked_for_request = None
 
 
+def goes_beside(state: EngineState, unit: list[Slot]) -> bool:
+    """Whether the steps of this restore wait until a batch of others has been handed to the device."""
+    return any(slot.transfer.is_staged for slot in unit) and others_decode(state, unit)
+
+
+def others_decode(state: EngineState, unit: Sequence[Slot] = ()) -> bool:
+    """Whether anybody else has a part in this pass's batch, unless the plan makes it wait."""
+    return any(slot.phase in _DECODING and slot not in unit for slot in state.slots)
+
+
 def go_on(state: EngineState, unit: list[Slot]) -> None:
-    """The first step once more, for slots that wait for the others' states to leave staging memory."""
+    """The first step, for slots that waited for a batch of others, or for others' states to leave staging memory."""
     started_s, first = state.clock(), unit[0].copy
     assert first is not None, f"slot {unit[0].id} is {unit[0].phase.name} and was not told to come back"
+    if goes_beside(state, unit) and state.pace.room_bytes == 0:
+        return
     try:
         step = _issue(state, unit, first.started_s)
     except TransferRefusedError as error:
@@ -60,8 +78,22 @@ def go_on(state: EngineState, unit: list[Slot]) -> None:
         slot.copy = replace(slot.copy or first, step=step, issue_s=first.issue_s + issue_s)
 
 
+def send_more(state: EngineState, unit: list[Slot]) -> None:
+    """The next part of the first step: as much as others do not feel."""
+    started_s = state.clock()
+    try:
+        _send(state, unit)
+    except TransferRefusedError as error:
+        _refuse(state, unit, error)
+        return
+    issue_s = state.clock() - started_s
+    for slot in unit:
+        assert slot.copy is not None, f"slot {slot.id} is {slot.phase.name} and was not told to come back"
+        slot.copy = replace(slot.copy, issue_s=slot.copy.issue_s + issue_s)
+
+
 def bring_in(state: EngineState, unit: list[Slot]) -> None:
-    """The second step: all of these states are in staging memory. The slots run from here on."""
+    """The second step: all of these states are in staging memory. The slots run from the next batch on."""
     started_s = state.clock()
     try:
         shared_prompt.restore(state.pool, unit)
@@ -113,12 +145,28 @@ def _issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
     others = [slot.copy for slot in state.slots if slot not in unit and slot.copy is not None]
     if any(copy.step is CopyStep.QUEUED and copy.started_s < ordered_s for copy in others):
         return CopyStep.QUEUED
-    if shared_prompt.prefetch(unit):
+    if _send(state, unit):
         return CopyStep.PREFETCH
     if any(copy.step in _IN_STAGING for copy in others):
         return CopyStep.QUEUED
     shared_prompt.restore(state.pool, unit)
     return CopyStep.RESTORE
+
+
+def _send(state: EngineState, unit: list[Slot]) -> bool:
+    """Issue the unit's way to staging memory, or the next part of it. False if it cannot go there.
+
+    Raises TransferRefusedError.
+    """
+    if not goes_beside(state, unit):
+        return shared_prompt.prefetch(unit)
+    room_bytes = state.pace.room_bytes
+    if room_bytes == 0:
+        return True
+    before = [slot.transfer.prefetch_left_bytes or slot.transfer.state_bytes for slot in unit]
+    is_issued = shared_prompt.prefetch(unit, room_bytes)
+    state.pace.note_sent(sum(before) - sum(slot.transfer.prefetch_left_bytes for slot in unit) if is_issued else 0)
+    return is_issued
 
 
 def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -> None:

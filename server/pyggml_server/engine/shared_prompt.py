@@ -140,10 +140,10 @@ def n_promised_cells(slots: Iterable[Slot]) -> int:
     return n_own + sum(prompts.values())
 
 
-def prefetch(unit: list[Slot]) -> bool:
-    """Issue the states' way to where they are put into cells from. False if one of them cannot go there: those that can
-    are put into cells from there all the same. Raises TransferRefusedError."""
-    return all(slot.transfer.prefetch() for slot in unit)
+def prefetch(unit: list[Slot], n_bytes: int | None = None) -> bool:
+    """Issue the states' way to where they are put into cells from: of each so many bytes more, or all. False if one of
+    them cannot go there: those that can are put into cells from there all the same. Raises TransferRefusedError."""
+    return all(slot.transfer.prefetch(n_bytes) for slot in unit)
 
 
 def restore(pool: Pool, unit: list[Slot]) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The part of the limit that is page-locked at load at most.
 FIRST_SHARE = 0.25
+# A budget that holds so many times what is estimated holds what will be measured.
+AMPLE_FACTOR = 2
 
 
 @dataclass(slots=True)
@@ -61,6 +63,16 @@ def measure(runtime: Runtime) -> SizeEstimate:
         return SizeEstimate()
     first, second = sizes
     return SizeEstimate(max(0, 2 * first - second), second - first)
+
+
+def budget_is_ample(state: EngineState) -> bool:
+    """Whether the budget holds the states of all who run, by far: then no park needs to know how large one is, which
+    would walk the cells of each slot while everybody waits."""
+    if state.sizes.cell_bytes <= 0:
+        return False
+    running = [len(slot.tokens) for slot in state.slots if slot.job is not None and not slot.transfer.state_bytes]
+    n_bytes = state.sizes.of(sum(running), len(running))
+    return state.ram_held_bytes() + AMPLE_FACTOR * n_bytes <= state.ram_limit_bytes
 
 
 def keep_memory_ahead(state: EngineState) -> None:

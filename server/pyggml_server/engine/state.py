@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.counters import Counters
+from pyggml_server.engine.link_pace import LinkPace
 from pyggml_server.engine.park_memory import ParkMemory
 from pyggml_server.engine.recorder import Recorder
 from pyggml_server.engine.size_estimate import SizeEstimate
@@ -28,6 +29,7 @@ class EngineState:
     ram_limit_bytes  `--preempt-ram` in bytes.
     memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
     outbox           messages of this pass, delivered at its end.
+    pace             how much is sent to the device behind each batch.
     side             copies beside the decoding that no task waits for in a slot; None where copies are synchronous.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     """
@@ -39,6 +41,7 @@ class EngineState:
     ram_limit_bytes: int
     memory: ParkMemory = field(default_factory=ParkMemory)
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
+    pace: LinkPace = field(default_factory=LinkPace)
     side: SideCopies | None = None
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)

@@ -56,7 +56,7 @@ def _narrower(piece: Slice, n_width: int) -> int:
 
 def _decode(state: EngineState, piece: Slice) -> int:
     started_s = state.clock()
-    status, samples = state.runtime.step(piece.arrays, piece.rows)
+    status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: landings.go_on_beside(state))
     if status != STATUS_DONE:
         return status
     now_s = state.clock()

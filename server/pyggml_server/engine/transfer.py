@@ -40,12 +40,21 @@ class Transfer(Protocol):
     def state_bytes(self) -> int:
         """Size of the state that the buffer holds; 0 if none."""
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether the state that it holds may come back by way of staging memory: `prefetch` may say True."""
+
     def save(self, seq_id: int) -> None:
         """Issue the copy out. Raises TransferRefusedError."""
 
-    def prefetch(self) -> bool:
+    def prefetch(self, n_bytes: int | None = None, /) -> bool:
         """Issue the state's way to staging memory, for which the sequence needs no cells; `restore` puts it into cells
-        from there, whether it is there yet or not. False where it cannot go there. Raises TransferRefusedError."""
+        from there, whether it is there yet or not. With `n_bytes` a part of that size, or the next part. False where it
+        cannot go there. Raises TransferRefusedError."""
+
+    @property
+    def prefetch_left_bytes(self) -> int:
+        """What of a prefetch in parts was not issued yet."""
 
     def restore(self, seq_id: int) -> None:
         """Allocate cells and issue the copy in. Raises TransferRefusedError; the state is kept."""
@@ -67,7 +76,9 @@ class SyncTransfer:
     """Copies inside the call; afterwards the cells are free to go at once. Pageable memory, freed after a restore."""
 
     frees_on_landing = False
+    is_staged = False
     pinned_bytes = 0
+    prefetch_left_bytes = 0
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -93,7 +104,7 @@ class SyncTransfer:
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
         self._state = state
 
-    def prefetch(self) -> bool:
+    def prefetch(self, _n_bytes: int | None = None, /) -> bool:
         return False
 
     def restore(self, seq_id: int) -> None:

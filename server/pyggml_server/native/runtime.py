@@ -1,8 +1,8 @@
-"""A loaded model and its context, and the one native call per step. Engine thread only, but for `translator`."""
+"""A loaded model and its context; a step: a batch decoded, its rows sampled. Engine thread, but for `translator`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -168,8 +168,12 @@ class Runtime:
         call(lib.pyggml_draft, self._handle, len(tasks), handles, ffi.new("int32_t[]", list(n_max)), out)
         return [_tokens(out[i]) for i in range(len(tasks))]
 
-    def step(self, batch: BatchArrays, rows: Sequence[Row]) -> tuple[int, list[Sample]]:
-        """Decode, wait, sample every ready row; the GIL is free meanwhile.
+    def step(
+        self, batch: BatchArrays, rows: Sequence[Row], beside: Callable[[], None] | None = None
+    ) -> tuple[int, list[Sample]]:
+        """Decode, call `beside` while the device computes, wait, sample every ready row; the GIL is free meanwhile.
+
+        `beside` is not called where the status is not 0. What it raises is raised here, and no row is sampled.
 
         A row whose task embeds gets its embedding instead. All rows agree on that, and on the
         scales of their tokens' adapters.
@@ -192,9 +196,12 @@ class Runtime:
             c_row.n_past = row.n_past
         out = ffi.new("pyggml_sampled[]", len(rows))
         status = ffi.new("int32_t *")
-        call(lib.pyggml_step, self._handle, view, len(rows), c_rows, out, status)
+        call(lib.pyggml_step_decode, self._handle, view, len(rows), c_rows, status)
         if status[0] != 0:
             return status[0], []
+        if beside is not None:
+            beside()
+        call(lib.pyggml_step_sample, self._handle, view, len(rows), c_rows, out)
         return 0, [_sample(out[i]) for i in range(len(rows))]
 
     def new_transfer(self, context: Context) -> pyggml.Transfer:

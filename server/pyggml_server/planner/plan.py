@@ -7,7 +7,7 @@ Strictly in the order of `Plan.actions`; each action assumes that those before i
     refused = frozenset()
     while True:
         plan = decide(observe(..., refused_parks=refused), policy)
-        if plan.has_parks and sizes were left out: decide again with them
+        if plan.has_parks, sizes were left out and the budget is not ample: decide again with them
         carry out plan.actions in order; stop at a Park that is refused, add its slot to `refused`, and go round again
         if plan.may_decode and nothing was refused: break
 

@@ -26,6 +26,8 @@ class NoCopy:
     """A transfer that is done after so many polls and has moved nothing."""
 
     frees_on_landing = True
+    is_staged = False
+    prefetch_left_bytes = 0
     buffer_bytes = 0
     pinned_bytes = 0
 
@@ -37,7 +39,7 @@ class NoCopy:
         self.state_bytes = 1 + seq_id  # anything but "no state"
         self._n_polls_left = _N_POLLS
 
-    def prefetch(self) -> bool:
+    def prefetch(self, _n_bytes: int | None = None, /) -> bool:
         return False
 
     def restore(self, seq_id: int) -> None:

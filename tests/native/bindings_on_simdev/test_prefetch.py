@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyggml import Context, NoRoomError, StateError, Transfer, TransferInFlightError, rows_by_position
+from pyggml import (
+    Context,
+    InvalidArgumentError,
+    NoRoomError,
+    StateError,
+    Transfer,
+    TransferInFlightError,
+    rows_by_position,
+)
 from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
 from tests.native.simdev_library import SimdevLibrary
 
@@ -222,3 +230,24 @@ def test_a_transfer_that_is_closed_while_it_prefetches_waits(
     assert simdev.n_pending > 0
     parked.close()
     assert simdev.n_pending == 0
+
+
+def test_a_state_comes_in_parts_and_the_restore_brings_what_is_left(staged: Context, parked: Transfer) -> None:
+    before = rows_by_position(parked.state)
+    n_part = parked.n_state_bytes // 3
+    left = [parked.prefetch_left_bytes]
+    for position in (20, 21):
+        assert parked.prefetch(n_part)
+        left.append(parked.prefetch_left_bytes)
+        go_on(staged, 1, position, 1)  # beside it
+    assert left[0] == 0
+    assert parked.n_state_bytes > left[1] > left[2] > 0
+    parked.restore(0)
+    parked.wait()
+    assert parked.prefetch_left_bytes == 0
+    assert rows_by_position(staged.save_state(0)) == before
+
+
+def test_a_part_of_no_bytes_is_refused(parked: Transfer) -> None:
+    with pytest.raises(InvalidArgumentError, match="a part of 0 bytes"):
+        parked.prefetch(0)

@@ -52,12 +52,12 @@ class HeldPrefetches:
         self._is_issued = threading.Event()
         prefetch = shared_prompt.prefetch
 
-        def held_prefetch(unit: list[Slot]) -> bool:
+        def held_prefetch(unit: list[Slot], *n_bytes: int) -> bool:
             is_held = any(slot.id in self.slot_ids for slot in unit)
             self.slot_ids -= {slot.id for slot in unit}
             simdev.set("hold", int(is_held))
             try:
-                is_issued = prefetch(unit)
+                is_issued = prefetch(unit, *n_bytes)
             finally:
                 simdev.set("hold", 0)
             if is_held and is_issued:
