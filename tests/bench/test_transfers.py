@@ -27,6 +27,7 @@ def test_times_are_medians_and_the_ratio_is_that_of_two_in_the_same_run() -> Non
         "is_pinned": True,
         "park": {"issue_ms": [0.5, 0.1, 0.3], "total_ms": [4.0, 4.0, 9.0], "n_copies": [7, 7, 7]},
         "restore": {"issue_ms": [0.5], "total_ms": [2.0], "n_copies": [7]},
+        "restore_in_steps": {"issue_ms": [0.5], "total_ms": [2.5], "n_copies": [7]},
         **{f"{way}_{to}_reference": reference for way in ("contiguous", "synchronous") for to in ("park", "restore")},
     }
     rows = summaries({"patterns": {"comb": found}})["comb"]
@@ -40,7 +41,7 @@ def test_times_are_medians_and_the_ratio_is_that_of_two_in_the_same_run() -> Non
         "total_worst_ms": 9.0,
         "n_copies": 7,
     }
-    assert rows["restore"]["ratio_to_contiguous"] == 1.0
+    assert (rows["restore"]["ratio_to_contiguous"], rows["restore_in_steps"]["ratio_to_contiguous"]) == (1.0, 0.8)
     assert rows["synchronous_park_reference"]["ratio_to_contiguous"] == 1.0
 
 
@@ -75,7 +76,8 @@ def test_on_a_simulated_device_no_pattern_takes_more_calls_than_one_run(
     found = json.loads(numbers.read_text())
     assert found["device"] == ["simulated device 0"]
     assert found["equal_after_restore"] == dict.fromkeys(("f32", "f16", "bf16", "q8_0", "q5_1", "q4_0"), True)
-    for direction in ("park", "restore"):
+    assert [found["patterns"][pattern]["restore_in_steps"]["is_prefetched"] for pattern in ("comb", "broken")] == [1, 1]
+    for direction in ("park", "restore", "restore_in_steps"):
         counts = [found["patterns"][pattern][direction] for pattern in ("comb", "broken", "one_run")]
         assert [(row["n_graphs"], row["n_copies"]) for row in counts] == [(1, counts[-1]["n_copies"])] * 3
         assert all(0 < row["post_ms"] <= row["issue_ms"] <= row["total_ms"] for row in counts)

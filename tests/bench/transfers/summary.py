@@ -12,7 +12,8 @@ _Samples = Mapping[str, Sequence[float]]
 
 
 def summaries(measured: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By pattern and way: `park` and `restore` are the product's own; _reference ends what they are compared with."""
+    """By pattern and way: `park`, `restore` (in one call) and `restore_in_steps` (as the server does it beside others)
+    are the product's own; _reference ends what they are compared with."""
     return {pattern: _rows(found) for pattern, found in measured["patterns"].items()}
 
 
@@ -20,8 +21,10 @@ def _rows(found: Mapping[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for direction in DIRECTIONS:
         contiguous_ms = statistics.median(found[f"contiguous_{direction}_reference"]["total_ms"])
-        for way in (direction, f"contiguous_{direction}_reference", f"synchronous_{direction}_reference"):
-            rows[way] = _row(found[way], found["bytes"], contiguous_ms)
+        references = (f"contiguous_{direction}_reference", f"synchronous_{direction}_reference")
+        for way in (direction, f"{direction}_in_steps", *references):
+            if way in found:
+                rows[way] = _row(found[way], found["bytes"], contiguous_ms)
     return rows
 
 

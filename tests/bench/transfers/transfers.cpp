@@ -149,8 +149,19 @@ void park(llama_context * context, const Copy & copy, Series & row) {
     note(row, { issued });
 }
 
-// In two steps where the state can go to staging memory before it has cells: both are issued by the decode thread.
+// In one call: what the staging memory can hold is on its way while the cells are looked for.
 void restore(const Copy & copy, size_t n_bytes, Series & row) {
+    const auto begin = clock::now();
+    const Issued issued([&] {
+        must(llama_state_seq_copy_restore(copy.get(), measured, n_bytes, 0) == n_bytes, "the restore was refused");
+    });
+    wait_for(copy);
+    row.add("total_ms", ms_since(begin));
+    note(row, { issued });
+}
+
+// In two calls, as the server does it, so that no cells are taken while the state is on its way.
+void restore_in_steps(const Copy & copy, size_t n_bytes, Series & row) {
     const auto begin = clock::now();
     bool is_prefetched = false;
     const Issued prefetch([&] { is_prefetched = llama_state_seq_copy_prefetch(copy.get()); });
@@ -189,7 +200,7 @@ void measure(llama_context * context, ggml_backend_dev_t dev, const std::string 
     must(copy && llama_state_seq_copy_buf_resize(copy.get(), before.size()), "this device does not copy asynchronously");
     const Contiguous contiguous(dev, before.size());
 
-    Series parks, restores, contiguous_out, contiguous_in, synchronous_out, synchronous_in;
+    Series parks, restores, restores_in_steps, contiguous_out, contiguous_in, synchronous_out, synchronous_in;
     const auto sync_save = [&] {
         auto state = before;
         const auto begin = clock::now();
@@ -212,6 +223,9 @@ void measure(llama_context * context, ggml_backend_dev_t dev, const std::string 
         contiguous_in.add("total_ms", contiguous.copy_ms(false));
         restore(copy, before.size(), restores);
         must(saved_state(context) == before, pattern + ": other bytes after a restore");
+        must(llama_memory_seq_rm(memory, measured, -1, -1), "the sequence was not removed");
+        restore_in_steps(copy, before.size(), restores_in_steps);
+        must(saved_state(context) == before, pattern + ": other bytes after a restore in two steps");
         if (i < n_synchronous) {
             must(llama_memory_seq_rm(memory, measured, -1, -1), "the sequence was not removed");
             sync_restore();
@@ -223,6 +237,7 @@ void measure(llama_context * context, ggml_backend_dev_t dev, const std::string 
                 llama_state_seq_copy_buf_is_pinned(copy.get()) ? "true" : "false");
     print_series("park", parks, ",");
     print_series("restore", restores, ",");
+    print_series("restore_in_steps", restores_in_steps, ",");
     print_series("contiguous_park_reference", contiguous_out, ",");
     print_series("contiguous_restore_reference", contiguous_in, ",");
     print_series("synchronous_park_reference", synchronous_out, ",");
@@ -259,7 +274,10 @@ bool is_equal_for(const filled_pool::Model & model, ggml_type type, size_t n_byt
     park(context.get(), copy, ignored);
     llama_memory_seq_rm(llama_get_memory(context.get()), measured, -1, -1);
     restore(copy, before.size(), ignored);
-    return saved_state(context.get()) == before;
+    const bool is_equal = saved_state(context.get()) == before;
+    llama_memory_seq_rm(llama_get_memory(context.get()), measured, -1, -1);
+    restore_in_steps(copy, before.size(), ignored);
+    return is_equal && saved_state(context.get()) == before;
 }
 
 void print_types(const filled_pool::Model & model, const std::string & names, size_t n_bytes_staging) {

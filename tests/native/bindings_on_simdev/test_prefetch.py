@@ -221,6 +221,28 @@ def test_a_place_in_staging_memory_is_taken_until_it_is_given_back(make_context:
         assert second.prefetch()
 
 
+def test_a_restore_that_finds_no_room_gives_its_place_in_staging_memory_back(make_context: MakeContext) -> None:
+    """It sends the state ahead while it looks for cells."""
+    made = make_context(n_bytes_staging=2 * HALF_BYTES)
+    for seq_id in range(2):
+        go_on(made, seq_id, 0, 30)
+    with Transfer(made, is_staged=True) as first, Transfer(made, is_staged=True) as second:
+        for seq_id, transfer in enumerate((first, second)):
+            transfer.save(seq_id)
+            transfer.wait()
+            made.seq_remove(seq_id)
+        before = rows_by_position(first.state)
+        go_on(made, 2, 0, made.n_ctx)
+        with pytest.raises(NoRoomError):
+            first.restore(0)
+        assert second.prefetch()  # the half for restores holds one
+        second.drop_prefetch()
+        made.seq_remove(2)
+        first.restore(0)
+        first.wait()
+        assert rows_by_position(made.save_state(0)) == before
+
+
 def test_a_transfer_that_is_closed_while_it_prefetches_waits(
     staged: Context, parked: Transfer, simdev: SimdevLibrary
 ) -> None:
