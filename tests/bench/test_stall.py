@@ -19,6 +19,7 @@ from pyggml_server.planner.plan import Park, Plan, Reason
 
 from tests.bench.stall.__main__ import verdict
 from tests.bench.stall.chats import check_ended_well, run_chats
+from tests.bench.stall.fewest_passes import fewest_passes
 from tests.bench.stall.gaps import Arrivals, Gap, shared_window, summary_ms, survivors_gaps, tokens_per_s
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import _copies
@@ -79,6 +80,19 @@ def test_the_verdict_compares_gaps_with_the_control_and_speed_with_a_pool_that_n
         "tok_s_ratio": 0.95,
     }
     assert verdict({"async": runs["async"], "constant": runs["constant"]}) == {}
+
+
+@pytest.mark.parametrize(("n_cells", "n_passes"), [(84, 32), (42, 52), (62, 42)])
+def test_the_fewest_passes_are_those_of_chats_that_take_turns_where_they_do_not_fit(
+    n_cells: int, n_passes: int
+) -> None:
+    """Two chats of 10 + 32: in 42 cells both run until each has 12 new tokens, then one after the other."""
+    assert fewest_passes(2, n_prompt=10, n_tokens=32, n_cells=n_cells) == n_passes
+
+
+def test_a_chat_that_fits_nowhere_has_no_fewest_passes() -> None:
+    with pytest.raises(ValueError, match="10 \\+ 32 tokens does not fit into 20 cells"):
+        fewest_passes(2, n_prompt=10, n_tokens=32, n_cells=20)
 
 
 def events(*lines: dict[str, object]) -> bytes:
@@ -143,6 +157,7 @@ def test_a_small_run_writes_results_and_a_picture(smollm2_path: Path, tmp_path: 
     assert {run["n_runs"] for run in runs.values()} == {2}
     assert found["chats_finished"] == 4
     assert found["tok_s_ratio"] > 0
+    assert found["tok_s_ratio_of_fewest_passes"] == round(72 / fewest_passes(4, 8, 72, 256), 3)
     assert runs["sync"]["restores"]["n"] == runs["sync"]["n_parks"]
     assert "synchronous copies to pageable memory (--no-preempt-async)" in runs["sync"]["banner"]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")

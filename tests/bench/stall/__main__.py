@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.machine import default_model, ran_on
+from tests.bench.stall.fewest_passes import fewest_passes
 from tests.bench.stall.svg_plot import gaps_svg
-from tests.bench.stall.variants import Load, Outcome, run, told, variants
+from tests.bench.stall.variants import N_CHATS, Load, Outcome, run, told, variants
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,7 +42,7 @@ def main(words: list[str]) -> int:
             outcomes[variant.name].append(run(variant, load))
     results = {variant.name: told(variant, load, outcomes[variant.name]) for variant in chosen}
     print(table(results))
-    for name, value in verdict(results).items():
+    for name, value in (verdict(results) | bound(load)).items():
         print(f"{name}: {value}")
     if options.plot:
         title = f"gaps of the chats that go on, a park every {options.every} tokens"
@@ -110,6 +111,15 @@ def verdict(results: dict[str, Any]) -> dict[str, float]:
     return found
 
 
+def bound(load: Load) -> dict[str, float]:
+    """`tok_s_ratio_of_fewest_passes`: what `tok_s_ratio` would be with copies that cost nothing and passes of one
+    length; only where there is a pool that fills."""
+    if not load.n_cells_short:
+        return {}
+    n_passes = fewest_passes(N_CHATS, load.n_prompt, load.n_tokens, load.n_cells_short)
+    return {"tok_s_ratio_of_fewest_passes": round(load.n_tokens / n_passes, 3)}
+
+
 def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str, Any]:
     """Everything but the single gaps, with what it ran on and the command."""
     return {
@@ -117,6 +127,7 @@ def document(words: list[str], load: Load, results: dict[str, Any]) -> dict[str,
         **ran_on(),
         "model": Path(load.model).name,
         **verdict(results),
+        **bound(load),
         "runs": {name: {k: v for k, v in result.items() if k != "gaps_s"} for name, result in results.items()},
     }
 

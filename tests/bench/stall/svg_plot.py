@@ -67,9 +67,9 @@ def _lines(scale: _Scale, gaps_s: Mapping[str, Sequence[float]]) -> list[str]:
     parts = []
     for i, (name, values) in enumerate(gaps_s.items()):
         colour, dashes = STYLES[i % len(STYLES)]
-        points = " ".join(
-            f"{scale.x(100 * rank / len(values)):.1f},{scale.y(1e3 * value):.1f}" for rank, value in enumerate(values)
-        )
+        # one point for each place on x: the last, and so the largest, of those that share it
+        places = {f"{scale.x(100 * rank / len(values)):.1f}": value for rank, value in enumerate(values)}
+        points = " ".join(f"{x},{scale.y(1e3 * value):.1f}" for x, value in places.items())
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
         parts.append(f'<polyline points="{points}" {style}/>')
         y = TOP + 20 + 20 * i
