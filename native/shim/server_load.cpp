@@ -45,8 +45,10 @@ static void load_weights(pyggml_server & server) {
         const size_t      n_mib   = params.n_bytes_staging / (1024 * 1024);
         const std::string staging =
             n_mib == 0 ? "" : ", or --preempt-staging, which is " + std::to_string(n_mib) + " MiB on each device";
-        throw std::runtime_error("failed to create a context for model '" + params.model.path +
-                                 "': lower -c, -np or the batch size" + staging);
+        const bool        is_plain = params.lora_adapters.empty() && params.control_vectors.empty();
+        const std::string adapters = is_plain ? "" : "see whether the log refuses a --lora or a --control-vector, else ";
+        throw std::runtime_error("failed to create a context for model '" + params.model.path + "': " + adapters +
+                                 "lower -c, -np or the batch size" + staging);
     }
     server.vocab    = llama_model_get_vocab(server.model);
     server.adapters = params.lora_adapters;

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyggml_server.native.adapters import Adapters
+
+from tests.engine.harness import EngineHarness
 
 PLAIN = Adapters(scales=(1.0,), base=(1.0,))
 OFF = Adapters(scales=(0.0,), base=(0.0,))
@@ -33,3 +37,10 @@ def test_a_prompt_is_cut_where_an_activated_adapter_begins(position: int, n: int
     assert FROM_FIVE.n_until_change(position, 20) == n
     assert FROM_FIVE.n_until_change(position, 1) == 1
     assert len({FROM_FIVE.at(i) for i in range(position, position + n)}) == 1
+
+
+def test_a_start_that_an_adapter_spoils_says_where_to_look(smollm2_path: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.gguf"
+    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "1", "-t", "1", "--lora", str(missing)]
+    with pytest.raises(RuntimeError, match="whether the log refuses a --lora"), EngineHarness(argv):
+        pass

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyggml_server.engine import link_pace
 
 from tests.engine import harness as harness_module
 from tests.engine.harness import EngineHarness
@@ -21,6 +22,8 @@ from tests.soak.faults import Refusals, choose_pageable
 N_REQUESTS, MAX_PROMPT, MAX_PREDICT = 30, 250, 120
 #: In every other round the pool is the smallest that there is: somebody is short nearly all the time.
 SMALLEST_POOL_CELLS = "256"
+#: In every other one states come back in many parts: a cell has 22.5 KiB.
+SMALL_PART_BYTES = 300_000
 #: Before a request counts as stuck. A machine with much else to do takes minutes for what an idle one does in seconds.
 PATIENCE_S = 600.0
 _log = logging.getLogger("pyggml_server")
@@ -38,6 +41,9 @@ def run_round(model: Path, seed: str) -> str:
     argv = ["-m", str(model), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99", *words]
     with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed:
         patch.setattr(harness_module, "TIMEOUT_S", PATIENCE_S)
+        if rng.choice([True, False]):
+            patch.setattr(link_pace, "FIRST_PART_BYTES", SMALL_PART_BYTES)
+            patch.setattr(link_pace, "LEAST_PART_BYTES", SMALL_PART_BYTES)
         refusals = Refusals(patch, rng)
         with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt) as harness:
             everyone = drive(harness, rng, load)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import apply
+from pyggml_server.engine import apply, link_pace
 from pyggml_server.engine.copy_in_flight import CopyInFlight
+from pyggml_server.engine.link_pace import LinkPace
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import RowWatch
@@ -32,9 +33,21 @@ def parks(monkeypatch: pytest.MonkeyPatch) -> ParkWatch:
     return ParkWatch(monkeypatch)
 
 
+@pytest.mark.parametrize("part_bytes", [link_pace.FIRST_PART_BYTES, 20_000])  # in one part, and in several
 def test_forced_staged_parks_free_their_cells_at_once_and_bring_back_the_same_rows(
-    model: Path, rows: RowWatch, parks: ParkWatch
+    model: Path, rows: RowWatch, parks: ParkWatch, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sent: list[int] = []
+    note_sent = LinkPace.note_sent
+
+    def noted(pace: LinkPace, n_bytes: int) -> None:
+        sent.append(n_bytes)
+        note_sent(pace, n_bytes)
+
+    monkeypatch.setattr(link_pace, "FIRST_PART_BYTES", part_bytes)
+    monkeypatch.setattr(link_pace, "LEAST_PART_BYTES", part_bytes)
+    monkeypatch.setattr(link_pace, "GROWTH", 1)
+    monkeypatch.setattr(LinkPace, "note_sent", noted)
     with engine(model, every_n_tokens=7, staging_mib=16) as harness:
         chats = [harness.start(**chat(i, 60)) for i in range(4)]
         harness.wait(*chats)
@@ -42,6 +55,8 @@ def test_forced_staged_parks_free_their_cells_at_once_and_bring_back_the_same_ro
         assert is_at_rest(harness)
     assert not any(frees_on_landing for _, frees_on_landing in parks.parks)
     assert rows.n_compared >= 4 * (60 // 7 - 1)
+    assert (len(sent) > 2 * rows.n_compared) == (part_bytes == 20_000)
+    assert max(sent) < 2 * part_bytes  # rows go whole
     assert rows.differing == []
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import observe, restores
+from pyggml_server.engine import endings, observe, restores
 from pyggml_server.engine.copy_in_flight import CopyStep
 from pyggml_server.engine.slot import Slot
 from pyggml_server.engine.state import EngineState
@@ -100,12 +100,18 @@ def test_a_planted_promise_that_is_not_counted_leaves_a_restore_without_cells(
 
 
 def test_cancel_on_the_way_to_staging_leaves_no_slot_stuck_and_nothing_held(
-    model: Path, prefetches: HeldPrefetches
+    model: Path, prefetches: HeldPrefetches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cancel = endings.cancel
+
+    def release_and_cancel(state: EngineState, slot: Slot) -> None:
+        prefetches.release()  # not before: it would have come back
+        cancel(state, slot)
+
+    monkeypatch.setattr(endings, "cancel", release_and_cancel)
     with engine(model, every_n_tokens=10, n_slots=2, staging_mib=STAGING_MIB) as harness:
         running = start_held(harness, prefetches, n_predict=200)
         harness.cancel(running)
-        prefetches.release()
         harness.wait(running)
         assert isinstance(running.last(), Cancelled)
         assert (is_at_rest(harness), cells_used(harness)) == (True, 0)
