@@ -20,6 +20,7 @@ from pyggml.model import Model
 from pyggml.sequences import SequenceMemory
 from pyggml.state_files import appearing_whole, read_state_file
 from pyggml.state_format import (
+    LAST_POSITION,
     MAGIC_BYTES,
     SEQUENCE_HEADER_BYTES,
     Buffer,
@@ -164,9 +165,10 @@ class SequenceStates(SequenceMemory):
         if len(source) < SEQUENCE_HEADER_BYTES or source[:4].tobytes() != MAGIC_BYTES:
             raise StateError("this is no sequence state: it does not begin with the magic number")
         positions = None if self._is_recurrent else first_positions(source)
-        if positions is not None and (positions < 0).any():
+        if positions is not None and ((positions < 0) | (positions > LAST_POSITION)).any():
             # llama.cpp would take it: a cell that nothing finds or frees any more
-            raise StateError(f"the state is damaged: it has a cell at position {positions.min()}")
+            wrong = positions.min() if positions.min() < 0 else positions.max()
+            raise StateError(f"the state is damaged: it has a cell at position {wrong}")
         if flags & StateFlags.ON_DEVICE:
             saved_from = int(source[4:8].view(np.int32)[0])
             if self._on_device.get(saved_from) != source.tobytes():

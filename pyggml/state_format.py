@@ -21,6 +21,7 @@ from pyggml.ffi import lib
 
 MAGIC_BYTES = struct.pack("<I", 0xAF143CD8)
 SEQUENCE_HEADER_BYTES = 8  # magic, sequence id
+LAST_POSITION = 2**31 - 2  # a range of positions ends before an int32: nothing would reach the one after this
 _EXT_BYTES = 12  # more per cell in M-RoPE and n-gram models: the 2-D position and the token
 _SERVER_TOKENS_VERSION = 1
 _FILE_HEADER = struct.Struct("<III")  # magic, version, token count

@@ -243,6 +243,25 @@ def test_a_restore_that_finds_no_room_gives_its_place_in_staging_memory_back(mak
         assert rows_by_position(made.save_state(0)) == before
 
 
+def test_a_sequence_takes_another_state_while_its_own_is_on_the_link(
+    staged: Context, parked: Transfer, simdev: SimdevLibrary
+) -> None:
+    """What a save that has freed its cells still copies is no longer the sequence's."""
+    parked_rows = rows_by_position(parked.state)
+    with Transfer(staged, is_staged=True) as leaving:
+        own_rows = rows_by_position(staged.save_state(1))
+        simdev.set("hold", 1)
+        leaving.save(1)
+        simdev.set("hold", 0)
+        assert (leaving.freed_on_issue, leaving.done()) == (True, False)
+        parked.restore(1)
+        simdev.release()
+        leaving.wait()
+        parked.wait()
+        assert rows_by_position(leaving.state) == own_rows
+        assert rows_by_position(staged.save_state(1)) == parked_rows
+
+
 def test_a_transfer_that_is_closed_while_it_prefetches_waits(
     staged: Context, parked: Transfer, simdev: SimdevLibrary
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyggml import BufferTooSmallError, Context, StateError, Transfer
@@ -108,15 +109,18 @@ def test_what_buffer_there_is_needs_no_native_call(staged: Context, calls: Nativ
         assert (transfer.buffer_bytes >= 1000, transfer.is_pinned) == (True, True)
 
 
-def test_bytes_from_elsewhere_are_looked_at_before_a_restore(staged: Context) -> None:
+@pytest.mark.parametrize("position", [-1, 2**31 - 1])  # of cells that no range reaches
+def test_bytes_from_elsewhere_are_looked_at_before_a_restore(staged: Context, position: int) -> None:
     damaged = staged.save_state(0).copy()
-    damaged[16:20] = 255  # the first cell's position
+    damaged[16:20].view(np.int32)[0] = position  # the first cell's
     with Transfer(staged) as transfer:
         transfer.save(0)
         transfer.wait()
         transfer.load(damaged)
-        with pytest.raises(StateError, match="damaged: it has a cell at position -1"):
+        with pytest.raises(StateError, match=f"damaged: it has a cell at position {position}"):
             transfer.restore(1)
+        with pytest.raises(StateError, match=f"damaged: it has a cell at position {position}"):
+            staged.restore_state(damaged, 1)
 
 
 def test_a_sequence_that_holds_something_is_emptied_before_a_restore(staged: Context) -> None:
