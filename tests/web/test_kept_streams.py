@@ -62,6 +62,15 @@ def test_who_reads_while_it_runs_gets_what_was_said_and_what_follows(server: Run
         assert [line for line in lines if line] == [b"data: 2", b"data: [DONE]"]
 
 
+def test_an_id_outside_ascii_is_the_same_in_header_query_and_body(server: Running) -> None:
+    with server.raw_post("/v1/completions", '{"stream":true}', {"X-Conversation-Id": "ü"}):
+        (task_id,) = server.engine.next_task_ids()
+        server.engine.finish(task_id, b"1")
+    (found,) = server.post("/v1/streams/lookup", json={"conversation_ids": ["ü"]}).json()
+    assert found["conversation_id"] == "ü"
+    assert server.get("/v1/stream?conv_id=%C3%BC").content == b"data: 1\n\ndata: [DONE]\n\n"
+
+
 def test_stopping_it_cancels_its_task_and_forgets_it(server: Running) -> None:
     _, task_id = begin(server)
     stopped = server.request("DELETE", ADDRESS)

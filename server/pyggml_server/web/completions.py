@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -23,7 +22,7 @@ from pyggml_server.web.answer import EventStream, collect, open_stream
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import error_response, refusal
 from pyggml_server.web.exchange import Exchange
-from pyggml_server.web.kept_streams import replay
+from pyggml_server.web.kept_streams import conversation_of, replay
 from pyggml_server.web.leaving import cancel_when_gone
 from pyggml_server.web.ports import RequestPort
 from pyggml_server.web.service import Service
@@ -68,7 +67,7 @@ class CompletionRoute:
         exchange = service.mailbox.open(service.backend.engine, len(request.tasks))
         owned.callback(service.mailbox.close, exchange)
         exchange.submit(request.tasks)
-        conversation_id = Headers(scope=scope).get("x-conversation-id", "") if self._kind.generates else ""
+        conversation_id = conversation_of(scope) if self._kind.generates else ""
         response: Response | EventStream
         if conversation_id and request.stream:
             response = await self._kept(conversation_id, request, exchange, owned)

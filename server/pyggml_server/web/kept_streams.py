@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
 
 from pyggml_server.web.answer import STREAM_HEADERS
 from pyggml_server.web.body import read_body
@@ -56,6 +57,12 @@ def replay(kept: KeptStream, offset: int) -> Response:
     """The stream from `offset` on, as an event stream of its own."""
     headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
     return StreamingResponse(kept.read_from(offset), headers=headers)
+
+
+def conversation_of(scope: Scope) -> str:
+    """What the request's X-Conversation-Id says, in UTF-8 as ids in queries and bodies are; empty without one."""
+    given = next((value for name, value in scope["headers"] if name == b"x-conversation-id"), b"")
+    return str(given, "utf-8", "replace")
 
 
 def _conversation(request: Request) -> str:
