@@ -114,6 +114,8 @@ def is_local_origin(origin: bytes) -> bool:
         _ = parts.port  # raises for what is no number
     except ValueError:
         return False
+    if parts.username is not None:
+        return False  # no browser's origin names a user
     return parts.scheme in ("http", "https") and parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
