@@ -14,10 +14,16 @@ HELP_COLUMN = 40
 HELP_WIDTH = 70
 
 
+class MebibytesType(click.IntRange):
+    """A whole number of MiB. `name` is what click says a wrong value is not."""
+
+    name = "whole number of MiB"
+
+
 class SecondsType(click.FloatRange):
     """A finite number of seconds, 0 or more; plain floats would let `nan` and `inf` through."""
 
-    name = "seconds"
+    name = "number of seconds"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Raises click.BadParameter."""
@@ -47,7 +53,7 @@ FLAGS = (
         "host memory for parked sequences in MiB, 0 = never park "
         "(default: the smaller of 8192 and a quarter of the available memory)",
         "MiB",
-        click.IntRange(min=0),
+        MebibytesType(min=0),
     ),
     Flag(
         ("--preempt-async", "--no-preempt-async"),
@@ -61,7 +67,7 @@ FLAGS = (
         "LLAMA_ARG_PREEMPT_STAGING",
         "memory on each device that parked state passes through, in MiB, 0 = none (default: 256)",
         "MiB",
-        click.IntRange(min=0, max=MOST_STAGING_MIB),
+        MebibytesType(min=0, max=MOST_STAGING_MIB),
     ),
     Flag(
         ("--preempt-policy",),

@@ -78,7 +78,7 @@ def test_the_negative_variable_switches_off_whatever_its_value() -> None:
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (["--preempt-ram", "abc"], ["--preempt-ram", "abc"]),
+        (["--preempt-ram", "lots"], ["--preempt-ram", "'lots' is not a valid whole number of MiB"]),
         (["--preempt-ram", "-5"], ["--preempt-ram", "-5", "x>=0"]),
         (["--preempt-ram"], ["--preempt-ram", "requires an argument"]),
         (["--preempt-ram", "--preempt-async"], ["--preempt-ram", "--preempt-async"]),
@@ -87,6 +87,7 @@ def test_the_negative_variable_switches_off_whatever_its_value() -> None:
         (["--preempt-staging", "99999999999999"], ["--preempt-staging", "99999999999999", "0<=x<=16777216"]),
         (["--preempt-policy", "biggest"], ["--preempt-policy", "biggest", "smallest"]),
         (["--preempt-rotate", "nan"], ["--preempt-rotate", "nan"]),
+        (["--preempt-rotate", "soon"], ["--preempt-rotate", "'soon' is not a valid number of seconds"]),
         (["--preempt-rotate", "-1"], ["--preempt-rotate", "-1"]),
     ],
 )
