@@ -10,6 +10,7 @@ import argparse
 import json
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -116,7 +117,8 @@ def existing(program: Path, remedy: str) -> Path:
 
 @contextmanager
 def server(program: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Its URL, once it listens. Ends it afterwards."""
+    """Its URL, once it listens. Ends it afterwards, also when a signal ends this program. Main thread."""
+    signal.signal(signal.SIGTERM, exit_by_signal)  # else it would end this program alone, at once
     size = ["-c", str(options.cells), "-np", "4", "--kv-unified"]
     argv = [
         str(program),
@@ -138,6 +140,11 @@ def server(program: Path, options: argparse.Namespace) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def exit_by_signal(number: int, _: object) -> None:
+    """Handler: leave by way of what has to be ended, with the exit code that shells give the signal."""
+    sys.exit(128 + number)
 
 
 def wait_for_url(process: subprocess.Popen[str]) -> str:
