@@ -17,6 +17,7 @@ MAX_ADDED_LINES = 330
 MAX_SUBJECT_COLUMNS = 72
 STATUS_FORM = re.compile(r"(Pending|Submitted|Backport|Accepted|Inappropriate) \[.+\]$")
 TITLE_FORM = re.compile(r"[a-z0-9-]+ : \S.*[^.]$")
+LEFT_OPEN = re.compile(r"\bTODO\b|\bto be filled\b", re.IGNORECASE)
 
 
 def patch_problems(patch: Patch) -> list[str]:
@@ -30,6 +31,11 @@ def patch_problems(patch: Patch) -> list[str]:
     if len(patch.subject) > MAX_SUBJECT_COLUMNS:
         found.append(f"the subject has {len(patch.subject)} columns, at most {MAX_SUBJECT_COLUMNS} fit")
     found += [f"the header has no {name}: section" for name in SECTIONS if not patch.sections.get(name)]
+    found += [
+        f"{name}: says {unwritten[0]!r}: write it"
+        for name, said in patch.sections.items()
+        if (unwritten := LEFT_OPEN.search(said))
+    ]
     if not STATUS_FORM.match(patch.status):
         found.append(f"{STATUS}: {patch.status!r} is not `Pending [reason]` or another known status")
     if patch.n_added_lines > MAX_ADDED_LINES:

@@ -83,6 +83,8 @@ def test_a_header_without_one_of_its_sections_is_a_problem(series: Clone, sectio
         ("Why: a test", "Why: a tést", r"is not ASCII"),
         ("llama : return two", "return two", r"is not `<module> : <title>`"),
         ("llama : return two", "llama : return " + "x" * 80, r"at most 72 fit"),
+        ("Why: a test", "Why: TODO", r"Why: says 'TODO'"),
+        ("Why: a test", "Why: a test. The rest is to\nbe filled in.", r"Why: says 'to be filled'"),
         ("Pending [never sent]", "Pending", r"is not `Pending \[reason\]`"),
         ("+int one(void) { return 2; }", "+int one;\n" * 400, r"adds 400 lines"),
     ],
