@@ -1,6 +1,6 @@
 """One conversation leaves for host memory while the other goes on, and comes back as another sequence.
 
-    python examples/park_while_decoding.py model.gguf
+    .venv/bin/python examples/park_while_decoding.py model.gguf
 
 Takes a device that copies asynchronously (a CUDA build, `n_gpu_layers`); says why and exits with 2 where there is none.
 Prints how many tokens the other one decoded meanwhile, and exits with 1 if the conversation that was away is changed.

@@ -1,6 +1,6 @@
 """Two conversations in one context: one is saved, dropped, restored as another sequence, and goes on unchanged.
 
-    python examples/two_conversations.py model.gguf
+    .venv/bin/python examples/two_conversations.py model.gguf
 
 Prints both runs and exits with 1 if the restored conversation is not, token for token, the uninterrupted one.
 """

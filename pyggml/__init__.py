@@ -6,9 +6,9 @@
         context.seq_remove(0)               # its cells are free for others
         context.restore_state(state, 1)     # the same conversation, as sequence 1
 
-A Context belongs to the thread that made it; models and vocabularies may be used from any. Everything that fails raises
-a PyggmlError, messages of llama.cpp go to the loggers `pyggml.llama` and `pyggml.ggml`. Knows nothing of HTTP,
-scheduling or requests.
+A Context belongs to the thread that made it; models and vocabularies may be used from any. What fails raises a
+PyggmlError, or OSError where a file of a state cannot be read or written. Messages of llama.cpp go to the loggers
+`pyggml.llama` and `pyggml.ggml`. Knows nothing of HTTP, scheduling or requests.
 """
 
 from pyggml.batch import Batch
