@@ -16,8 +16,8 @@ from tests.e2e.comparing import assert_same_answer
 from tests.e2e.conftest import StartServer
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
-CONVERSATION = "a chat"
-ADDRESS = "/v1/stream?conv_id=a%20chat"
+CONVERSATION = "a chät"  # in UTF-8 wherever it is sent
+ADDRESS = "/v1/stream?conv_id=a%20ch%C3%A4t"
 LONG: dict[str, Any] = {"prompt": "Once", "n_predict": 120, "ignore_eos": True, "temperature": 0, "stream": True}
 
 
