@@ -81,6 +81,11 @@ def test_an_address_that_is_odd(ours: ServerProcess, stock: ServerProcess, targe
     assert_same_reply(ours, stock, request(method, target, ORIGIN))
 
 
+def test_an_address_outside_ascii_is_refused_here_only(ours: ServerProcess, stock: ServerProcess) -> None:
+    sent = request("GET", "/health?a=ü", ORIGIN)
+    assert (reply_to(ours, sent).status, reply_to(stock, sent).status) == (400, 200)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
