@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
+from operator import index
 
 from pyggml.closing import Closing
 from pyggml.errors import InvalidArgumentError, OutOfMemoryError, UnsupportedError, WrongThreadError
@@ -84,12 +85,18 @@ class NativeContext(Closing):
                 free(pointer)
             else:
                 self._left_over.append(lambda: free(pointer))
+                if self._handle.closed:  # meanwhile: its thread may not look again
+                    self._free_left_over()
 
         return free_there
 
     def _free_left_over(self) -> None:
         while self._left_over:
-            self._left_over.popleft()()
+            try:
+                free = self._left_over.popleft()
+            except IndexError:  # after the close more than one thread may do this
+                return
+            free()
 
     def _memory(self) -> CData:
         self._context()
@@ -98,7 +105,7 @@ class NativeContext(Closing):
         return self._memory_or_null
 
     def _check_seq(self, seq_id: int) -> int:
-        if not 0 <= seq_id < self.n_seq_max:
+        if not 0 <= index(seq_id) < self.n_seq_max:
             raise InvalidArgumentError(
                 f"sequence {seq_id} does not exist: this context has sequences 0 to {self.n_seq_max - 1} (n_seq_max)"
             )
@@ -122,6 +129,7 @@ class NativeContext(Closing):
         if not self._handle.closed:
             self._context()
             self._handle.close()
+            self._free_left_over()  # what came between the two
 
     def __del__(self) -> None:
         handle: NativeHandle | None = getattr(self, "_handle", None)

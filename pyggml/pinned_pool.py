@@ -10,6 +10,7 @@ import logging
 import threading
 import warnings
 from collections import deque
+from operator import index
 
 from pyggml.closing import Closing
 from pyggml.errors import ClosedError, InvalidArgumentError, WrongThreadError
@@ -44,10 +45,12 @@ class PinnedPool(Closing):
     """
 
     def __init__(self, context: NativeContext, limit_bytes: int, piece_bytes: int = 16 * MIB):
+        limit_bytes, piece_bytes = index(limit_bytes), index(piece_bytes)
         if piece_bytes < PAGE_BYTES or piece_bytes & (piece_bytes - 1):
             raise InvalidArgumentError(f"piece_bytes={piece_bytes} is no power of two of at least {PAGE_BYTES}")
         if limit_bytes < piece_bytes:
             raise InvalidArgumentError(f"limit_bytes={limit_bytes} is less than one piece of {piece_bytes} bytes")
+        handle = context.native_handle()  # before there is anything to give back
         self.piece_bytes = piece_bytes
         self._n_pieces = limit_bytes // piece_bytes
         self._populator = Populator(self._n_pieces, piece_bytes)
@@ -56,10 +59,10 @@ class PinnedPool(Closing):
         self._n_wanted = 0
         self._n_pinned = 0
         self._can_grow = True
-        self._closed = False
         self._thread_id = threading.get_ident()
-        self._handle = context.native_handle()
-        self._context = self._handle.acquire()
+        self._handle = handle
+        self._context = handle.acquire()
+        self._closed = False
 
     @property
     def pinned_bytes(self) -> int:
@@ -68,7 +71,8 @@ class PinnedPool(Closing):
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is taken and not given back."""
+        """Memory that is taken and not given back. On the pool's thread: raises WrongThreadError."""
+        self._check_thread()
         return self._held().held_bytes
 
     @property
@@ -93,6 +97,7 @@ class PinnedPool(Closing):
     def grow(self, n_bytes: int) -> None:
         """Asks for `pinned_bytes` of `n_bytes`, as far as the limit allows. Does not block, and locks nothing."""
         self._check()
+        n_bytes = index(n_bytes)
         if self._can_grow:
             self._n_wanted = max(self._n_wanted, min(-(-n_bytes // self.piece_bytes), self._n_pieces))
             self._populator.want(self._n_wanted)
@@ -123,6 +128,7 @@ class PinnedPool(Closing):
     def take(self, n_bytes: int) -> PinnedRange | None:
         """The first gap of `n_bytes` in the locked memory, or None. Its content is what was there before."""
         self._check()
+        n_bytes = index(n_bytes)
         if n_bytes < 1:
             raise InvalidArgumentError(f"n_bytes={n_bytes}: take at least one byte")
         begin = self._held().take(n_bytes, self.pinned_bytes)
@@ -135,7 +141,7 @@ class PinnedPool(Closing):
         """How large `pinned_bytes` must be for `take(n_bytes)` to find a gap, by what is held now: more than
         `limit_bytes` where the gaps are too small, however many there are."""
         self._check()
-        return self._held().end_for(n_bytes)
+        return self._held().end_for(index(n_bytes))
 
     def trim(self, n_bytes: int = 0) -> None:
         """Unlocks what is beyond `n_bytes` and beyond the last range that is held, and gives it back to the system.
@@ -143,7 +149,7 @@ class PinnedPool(Closing):
         Blocks, and stops those who use the device (34 to 53 ms for 288 MiB): only when nobody decodes.
         """
         self._check()
-        self._trim(max(n_bytes, self._held().last_end))
+        self._trim(max(index(n_bytes), self._held().last_end))
 
     def close(self) -> None:
         """Unlocks and gives back all memory. Raises BufferError while ranges are held. A second call does nothing."""
@@ -159,9 +165,12 @@ class PinnedPool(Closing):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
             self._shut()
 
-    def _check(self) -> None:
+    def _check_thread(self) -> None:
         if threading.get_ident() != self._thread_id:
             raise WrongThreadError(f"this pool belongs to thread {self._thread_id}: call it there")
+
+    def _check(self) -> None:
+        self._check_thread()
         if self._closed:
             raise ClosedError("this pool is closed: create a new one")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,9 @@ class PinnedRange:
         self._memory = memory
         self._keep = keep  # so many of the first bytes, 0 being none
         self._is_held = True
+        self._is_lent = False
+        # Reentrant: a finalizer that gives this range back can run at any allocation inside the lock.
+        self._lock = threading.RLock()
         self.n_bytes = len(memory)
         self.piece_bytes = piece_bytes
         """No copy of a device may cross an address that is a multiple of this."""
@@ -36,17 +41,74 @@ class PinnedRange:
     def shrink(self, n_bytes: int) -> None:
         """Gives back all but the first `n_bytes`; costs nothing. No copy may use what is behind them any more.
 
-        Raises ClosedError after `give_back`, InvalidArgumentError for less than one byte or more than there are.
+        Raises ClosedError after `give_back`, InvalidArgumentError for less than one byte or more than there are,
+        BufferError while a transfer uses it (`Transfer.shrink_buffer`).
         """
-        if not 1 <= n_bytes <= len(self.view):
-            raise InvalidArgumentError(f"a range of {self.n_bytes} bytes cannot shrink to {n_bytes}")
-        if n_bytes < self.n_bytes:
-            self._keep(n_bytes)
-            self._memory = self._memory[:n_bytes]
-            self.n_bytes = n_bytes
+        with self._lock:
+            self._check_not_lent("shrunk")
+            self._shrink(n_bytes)
 
     def give_back(self) -> None:
-        """Makes room for others; costs nothing. No copy may use the range any more. A second call does nothing."""
+        """Makes room for others; costs nothing. No copy may use the range any more. A second call does nothing.
+
+        Raises BufferError while a transfer uses it, which gives it back itself.
+        """
+        with self._lock:
+            self._check_not_lent("given back")
+            self._give_back()
+
+    def lend(self) -> LentRange:
+        """Leaves the range to one user, a transfer: until that ends the use nobody else can shrink it or give it back.
+
+        Raises ClosedError after `give_back`, BufferError while somebody uses it already.
+        """
+        with self._lock:
+            self._check_not_lent("used")
+            lent = LentRange(self, self.address)
+            self._is_lent = True
+            return lent
+
+    def _check_not_lent(self, what: str) -> None:
+        if self._is_lent:
+            raise BufferError(f"a transfer uses this range, so it cannot be {what}: release that one's buffer first")
+
+    def _shrink(self, n_bytes: int) -> None:
+        n_kept = index(n_bytes)
+        if not 1 <= n_kept <= len(self.view):
+            raise InvalidArgumentError(f"a range of {self.n_bytes} bytes cannot shrink to {n_kept}")
+        if n_kept < self.n_bytes:
+            self._keep(n_kept)
+            self._memory = self._memory[:n_kept]
+            self.n_bytes = n_kept
+
+    def _give_back(self) -> None:
         if self._is_held:
-            self._keep(0)
             self._is_held = False
+            self._keep(0)
+
+
+class LentRange:
+    """A range as its only user has it. Made by `PinnedRange.lend`; one call of `give_back` or `end` ends the use."""
+
+    def __init__(self, part: PinnedRange, address: int):
+        self._part = part
+        self.address = address
+        self.n_bytes = part.n_bytes
+        self.piece_bytes = part.piece_bytes
+
+    def shrink(self, n_bytes: int) -> None:
+        """As `PinnedRange.shrink`."""
+        with self._part._lock:
+            self._part._shrink(n_bytes)
+            self.n_bytes = self._part.n_bytes
+
+    def give_back(self) -> None:
+        """As `PinnedRange.give_back`."""
+        with self._part._lock:
+            self._part._is_lent = False
+            self._part._give_back()
+
+    def end(self) -> None:
+        """Leaves the range to whoever took it."""
+        with self._part._lock:
+            self._part._is_lent = False

@@ -1,13 +1,15 @@
 """One sequence's state on its way out of a context's memory, or back, while the context goes on decoding.
 
-On the context's thread. `save` and `restore` issue the copy and return; only `wait`, `cancel`, `close` and the end of
-the context block for it.
+On the context's thread: on another one everything that calls, changes or asks for the copy raises WrongThreadError, in
+flight or not, until the context is closed. Sizes and flags that are kept here can be read on any. `save` and `restore`
+issue the copy and return; only `wait`, `cancel`, `close` and the end of the context block for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from operator import index
 from typing import Any, Self
 
 from pyggml.closing import Closing
@@ -15,11 +17,10 @@ from pyggml.context import Context
 from pyggml.errors import BufferTooSmallError, InvalidArgumentError, NoRoomError, StateError
 from pyggml.ffi import call, ffi, lib
 from pyggml.handle import NativeHandle
-from pyggml.transfer_buffer import TransferBuffer
+from pyggml.transfer_buffer import SIZE_MAX, TransferBuffer
 
 # How often an `await` asks whether the copy has ended.
 _POLL_S = 0.0005
-_ALL_BYTES = 2**64 - 1  # SIZE_MAX
 
 
 class Transfer(TransferBuffer, Closing):
@@ -57,9 +58,12 @@ class Transfer(TransferBuffer, Closing):
         The cells must stay the sequence's until the copy has ended, and until then the context refuses to remove them,
         unless `freed_on_issue` says that they are free at once. Raises TransferInFlightError, BufferError (a view of
         the last state is alive), UnappliedUpdateError, OutOfMemoryError, StateError; nothing is copied then, and the
-        state that the buffer held is lost.
+        state that the buffer held is lost. Raises InvalidArgumentError for `n_bytes` below 0, and nothing has changed.
         """
         context = self._idle_context()
+        n_bytes = None if n_bytes is None else index(n_bytes)
+        if n_bytes is not None and n_bytes < 0:
+            raise InvalidArgumentError(f"there is no room of {n_bytes} bytes")
         context.check_transferable(seq_id)
         self._check_no_views("saved over")
         may_grow = may_grow and n_bytes is None
@@ -75,8 +79,10 @@ class Transfer(TransferBuffer, Closing):
             self.reserve(error.n_bytes)
             self._issue_save(seq_id, error.n_bytes)
         self._is_issued, self._is_own_state = True, True
-        if not self._freed_on_issue:
-            self._context.transfers.add(seq_id, self)
+        if self._freed_on_issue:
+            context.transfers.remove(self)
+        else:
+            context.transfers.add(seq_id, self)
         return self._n_state_bytes
 
     def _issue_save(self, seq_id: int, room_bytes: int) -> None:
@@ -106,7 +112,7 @@ class Transfer(TransferBuffer, Closing):
         It has where all of the state fits into the staging memory that is free (`ContextParams.n_bytes_staging`). Walks
         the sequence's cells, unless its save is in flight; `freed_on_issue` tells of the last save at no cost.
         """
-        self._context.check_thread()
+        self._check_thread()
         frees = ffi.new("bool *")
         call(lib.pyggml_transfer_frees_on_issue, self._handle.pointer(), seq_id, frees)
         return bool(frees[0])
@@ -127,18 +133,19 @@ class Transfer(TransferBuffer, Closing):
         does not block. Raises TransferInFlightError, StateError (there is no state), InvalidArgumentError (`n_bytes`
         below 1).
         """
+        self._check_thread()
         self._check_state()
-        if n_bytes is not None and n_bytes < 1:
+        limit_bytes = SIZE_MAX if n_bytes is None else min(index(n_bytes), SIZE_MAX)
+        if limit_bytes < 1:
             raise InvalidArgumentError(f"a part of {n_bytes} bytes gets a state nowhere: pass 1 at least, or None")
         if self._is_prefetched and self._prefetch_left_bytes == 0:
             return True
         if not self._is_prefetched:
-            self._idle_context()
+            self._idle_context().transfers.remove(self)
         if self._is_staged:
             issued, n_left = ffi.new("bool *"), ffi.new("size_t *")
             is_known = self._is_own_state or self._is_prefetched
             n_loaded_bytes = 0 if is_known else self._n_state_bytes
-            limit_bytes = _ALL_BYTES if n_bytes is None else n_bytes
             arguments = (self._handle.pointer(), n_loaded_bytes, limit_bytes, issued, n_left)
             call(lib.pyggml_transfer_prefetch, *arguments)
             self._is_prefetched = self._is_issued = bool(issued[0])
@@ -152,8 +159,8 @@ class Transfer(TransferBuffer, Closing):
 
     def drop_prefetch(self) -> None:
         """Gives up the place of a prefetched state in staging memory; blocks until it is there. The state is kept."""
+        self._check_thread()
         if self._is_prefetched:
-            self._context.check_thread()
             call(lib.pyggml_transfer_prefetch_drop, self._handle.pointer())
             self._is_prefetched = self._is_issued = False
 
@@ -182,13 +189,13 @@ class Transfer(TransferBuffer, Closing):
                 raise NoRoomError(f"{error}: remove a sequence first") from None
             raise
         self._is_issued, self._is_prefetched = True, False
-        self._context.transfers.add(seq_id, self)
+        context.transfers.add(seq_id, self)
         return int(n_read[0])
 
     def done(self) -> bool:
         """Whether the last issued copy has ended, or none was issued. Never blocks."""
+        self._check_thread()
         if self._is_issued:
-            self._context.check_thread()
             done = ffi.new("bool *")
             call(lib.pyggml_transfer_done, self._handle.pointer(), done)
             self._is_issued = not done[0]
@@ -196,8 +203,8 @@ class Transfer(TransferBuffer, Closing):
 
     def wait(self) -> None:
         """Blocks until the last issued copy has ended."""
+        self._check_thread()
         if self._is_issued:
-            self._context.check_thread()
             call(lib.pyggml_transfer_wait, self._handle.pointer())
             self._is_issued = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from functools import partial
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,11 @@ from pyggml.context import Context
 from pyggml.errors import InvalidArgumentError, OutOfMemoryError, StateError, TransferInFlightError, UnsupportedError
 from pyggml.ffi import CData, call, ffi, lib
 from pyggml.handle import NativeHandle
-from pyggml.pinned_range import PinnedRange
+from pyggml.pinned_range import LentRange, PinnedRange
 from pyggml.state_format import Buffer, byte_view
+
+SIZE_MAX = 2**64 - 1
+"""What a size_t can say: no memory is larger."""
 
 
 class TransferBuffer(ABC):
@@ -27,7 +31,7 @@ class TransferBuffer(ABC):
         out = ffi.new("struct llama_state_seq_copy **")
         call(lib.pyggml_transfer_init, context.native_pointer(), out, error=UnsupportedError)
         self._context = context
-        self._lent: list[PinnedRange] = []  # the range of a pool that is the buffer, if one is
+        self._lent: list[LentRange] = []  # the range of a pool that is the buffer, if one is
         self._handle = NativeHandle(out[0], context.on_its_thread(partial(_free, self._lent)), "transfer")
         self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
         self._n_state_bytes = 0
@@ -64,12 +68,13 @@ class TransferBuffer(ABC):
 
     def load(self, data: Buffer) -> None:
         """Copies a state, however it was saved, into the buffer, to be restored from there. Blocks for the copy."""
-        if self._is_prefetched:
-            self.release_buffer()  # else the state in staging memory would be restored instead
-        self._idle_context()
+        self._check_thread()
         source = np.frombuffer(byte_view(data), np.uint8)
         if len(source) == 0:
             raise InvalidArgumentError("there are no bytes to load: pass what save_state gave")
+        if self._is_prefetched:
+            self.release_buffer()  # else the state in staging memory would be restored instead
+        self._idle_context()
         self._check_no_views("loaded over")
         self.reserve(len(source))
         self._n_state_bytes, self._is_own_state = len(source), False
@@ -81,11 +86,13 @@ class TransferBuffer(ABC):
         Any thread may fill it, before the `restore`; then drop it: `save`, `load` and `blank` refuse while it is alive,
         as they do for a view of a saved state. Raises as `load` does.
         """
+        self._check_thread()
+        n_bytes = index(n_bytes)
+        if n_bytes < 1:
+            raise InvalidArgumentError(f"there is no state of {n_bytes} bytes")
         if self._is_prefetched:
             self.release_buffer()
         self._idle_context()
-        if n_bytes < 1:
-            raise InvalidArgumentError(f"there is no state of {n_bytes} bytes")
         self._check_no_views("filled")
         self.reserve(n_bytes)
         self._n_state_bytes, self._is_own_state = n_bytes, False
@@ -94,37 +101,45 @@ class TransferBuffer(ABC):
     def reserve(self, n_bytes: int) -> None:
         """Makes the buffer at least so large; what it held is lost if it grows. May block to page-lock it.
 
-        Raises OutOfMemoryError, BufferError (a view of its state is alive), TransferInFlightError.
+        A range that it used is given back then, even if there is no memory to grow into. Raises OutOfMemoryError,
+        BufferError (a view of its state is alive), TransferInFlightError.
         """
         self._idle_context()
+        n_bytes = index(n_bytes)
         if n_bytes > self.buffer_bytes:
             self._check_no_views("grown")
+            if n_bytes > SIZE_MAX:
+                raise OutOfMemoryError(f"no memory has {n_bytes} bytes")
             if self._lent:  # of which a part may be another's by now
-                call(lib.pyggml_transfer_release, self._handle.pointer())
+                self._release()
             call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)
             self._note_buffer()
-            _give_back(self._lent)
 
     def use(self, part: PinnedRange) -> None:
         """Takes a range of a PinnedPool as its buffer, in place of what it had, and with it the duty to give it back.
 
-        It does so in `release_buffer`, in `close`, and when the buffer grows or another range is used. Costs nothing.
-        Raises BufferError (a view of its state is alive), TransferInFlightError.
+        It does so in `release_buffer`, in `close`, and when the buffer grows or another range is used. Until then the
+        range cannot be used again, nor shrunk or given back by others. Costs nothing. Raises BufferError (a view of its
+        state is alive, or the range is in use), TransferInFlightError, ClosedError (it was given back); nothing has
+        changed then.
         """
         self._idle_context()
         self._check_no_views("replaced")
-        memory = ffi.cast("void *", part.address)
-        if not lib.llama_state_seq_copy_buf_use(self._handle.pointer(), memory, part.n_bytes, part.piece_bytes, True):
-            raise InvalidArgumentError(f"the range of {part.n_bytes} bytes cannot be the transfer's buffer")
+        lent = part.lend()
+        memory = ffi.cast("void *", lent.address)
+        if not lib.llama_state_seq_copy_buf_use(self._handle.pointer(), memory, lent.n_bytes, lent.piece_bytes, True):
+            lent.end()
+            raise InvalidArgumentError(f"the range of {lent.n_bytes} bytes cannot be the transfer's buffer")
         self._note_buffer()
         _give_back(self._lent)
-        self._lent.append(part)
+        self._lent.append(lent)
 
     def shrink_buffer(self) -> None:
         """Gives back what the state does not need of a range that it uses; also while the copy is in flight.
 
         Costs nothing. Without such a range nothing changes. Raises StateError (there is no state).
         """
+        self._check_thread()
         self._check_state()
         for part in self._lent:
             part.shrink(self._n_state_bytes)
@@ -134,9 +149,7 @@ class TransferBuffer(ABC):
         """Gives the buffer back, and the state in it. Blocks until no copy is in flight. Raises BufferError."""
         self.cancel()
         self._check_no_views("released")
-        call(lib.pyggml_transfer_release, self._handle.pointer())
-        self._note_buffer()
-        _give_back(self._lent)
+        self._release()
 
     @property
     def buffer_bytes(self) -> int:
@@ -147,6 +160,7 @@ class TransferBuffer(ABC):
     @property
     def can_pin(self) -> bool:
         """Whether the device offers page-locked memory. What an allocation got is `is_pinned`."""
+        self._check_thread()
         return bool(lib.llama_state_seq_copy_buf_can_pin(self._handle.pointer()))
 
     @property
@@ -154,6 +168,11 @@ class TransferBuffer(ABC):
         """Whether there is a buffer and it is page-locked: copies from and to any other memory may block."""
         self._handle.pointer()
         return self._is_pinned
+
+    def _release(self) -> None:
+        call(lib.pyggml_transfer_release, self._handle.pointer())
+        self._note_buffer()
+        _give_back(self._lent)
 
     def _note_buffer(self) -> None:
         """The buffer is another one now, or none: it holds no state."""
@@ -179,6 +198,10 @@ class TransferBuffer(ABC):
         self._context.native_pointer()
         return self._context
 
+    def _check_thread(self) -> None:
+        """Raises WrongThreadError beside the context's thread, in flight or not; any may once the context is closed."""
+        self._context.check_thread()
+
     def _check_ended(self, what: str) -> None:
         if not self.done():
             raise TransferInFlightError(f"the transfer's copy is in flight, so it cannot be {what} now: wait for it")
@@ -196,12 +219,12 @@ class TransferBuffer(ABC):
         return np.frombuffer(ffi.buffer(buffer, self._n_state_bytes), np.uint8)
 
 
-def _free(lent: list[PinnedRange], pointer: CData) -> None:
+def _free(lent: list[LentRange], pointer: CData) -> None:
     lib.pyggml_transfer_free(pointer)
     _give_back(lent)
 
 
-def _give_back(lent: list[PinnedRange]) -> None:
+def _give_back(lent: list[LentRange]) -> None:
     """Only once no copy uses the range any more."""
     while lent:
         lent.pop().give_back()

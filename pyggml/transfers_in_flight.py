@@ -29,9 +29,13 @@ class TransfersInFlight:
 
     def add(self, seq_id: int, copy: Copy) -> None:
         """A copy of this sequence was issued. Whatever the same transfer copied before has ended."""
+        self.remove(copy)
+        self._by_sequence.setdefault(seq_id, []).append(weakref.ref(copy))
+
+    def remove(self, copy: Copy) -> None:
+        """What this transfer issued last, if anything, reads and writes no sequence's cells."""
         for former in [*self._by_sequence]:
             self._by_sequence[former] = [ref for ref in self._by_sequence[former] if ref() is not copy]
-        self._by_sequence.setdefault(seq_id, []).append(weakref.ref(copy))
 
     def check_none(self, seq_id: int | None, what: str) -> None:
         """Raises TransferInFlightError if the sequence (None: any) has a copy in flight and so cannot be `what`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,17 @@ def test_sizes_that_make_no_sense_are_refused(context: Context) -> None:
         PinnedPool(context, 100)
     with PinnedPool(context, PIECE, PIECE) as pool, pytest.raises(InvalidArgumentError, match="n_bytes=0"):
         pool.take(0)
+
+
+def test_sizes_that_are_no_whole_numbers_are_refused(context: Context) -> None:
+    half: Any = 1.5 * PIECE
+    with pytest.raises(TypeError):
+        PinnedPool(context, half, PIECE)
+    with PinnedPool(context, 2 * PIECE, PIECE) as pool:
+        for call in (pool.grow, pool.fill, pool.take, pool.end_for, pool.trim):
+            with pytest.raises(TypeError):
+                call(half)
+        assert (pool.is_growing, pool.held_bytes) == (False, 0)
 
 
 def test_the_limit_counts_in_whole_pieces(context: Context) -> None:
