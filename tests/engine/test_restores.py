@@ -102,6 +102,24 @@ def test_where_others_decode_a_state_comes_in_parts_that_land_before_the_next_ba
     assert (log[3:], state.slot(0).phase) == (["restore 0"], SlotPhase.GENERATING)
 
 
+def test_what_a_family_has_sent_already_is_not_counted_again(log: list[str]) -> None:
+    state = generating_state([StagedTransfer(log) for _ in range(3)], log)
+    pace = FixedPace(60)
+    state.pace = cast(Any, pace)
+    shared = SharedPrompt(2, list(state.slots[:2]), is_cut_in_park=True)
+    for slot in state.slots[:2]:
+        slot.shared, slot.active_job.has_siblings = shared, True
+    carry_out(state, PARK)
+    held(state, 0).state_bytes = 50  # in one part; the other's in two
+    for slot_id in range(2):
+        land(state, slot_id)
+    carry_out(state, RESTORE)
+    for slot_id in range(2):
+        held(state, slot_id).land()
+    pass_by(state)
+    assert pace.sent == [50 + 60, 40]
+
+
 def test_what_is_left_of_a_state_comes_at_once_when_the_others_have_ended(log: list[str]) -> None:
     state = generating_state([StagedTransfer(log), StagedTransfer(log)], log)
     state.pace = cast(Any, FixedPace(40))
@@ -120,8 +138,10 @@ class FixedPace:
 
     def __init__(self, n_bytes: int) -> None:
         self._n_bytes = self.room_bytes = n_bytes
+        self.sent: list[int] = []
 
     def note_sent(self, n_bytes: int) -> None:
+        self.sent.append(n_bytes)
         self.room_bytes = max(0, self.room_bytes - n_bytes)
 
     def begin_pass(self, has_landed: bool) -> None:

@@ -163,10 +163,18 @@ def _send(state: EngineState, unit: list[Slot]) -> bool:
     room_bytes = state.pace.room_bytes
     if room_bytes == 0:
         return True
-    before = [slot.transfer.prefetch_left_bytes or slot.transfer.state_bytes for slot in unit]
+    n_left_bytes = _left_bytes(unit)
     is_issued = shared_prompt.prefetch(unit, room_bytes)
-    state.pace.note_sent(sum(before) - sum(slot.transfer.prefetch_left_bytes for slot in unit) if is_issued else 0)
+    if is_issued:
+        n_after_bytes = sum(slot.transfer.prefetch_left_bytes for slot in unit)
+        state.pace.note_sent(n_left_bytes - n_after_bytes)
     return is_issued
+
+
+def _left_bytes(unit: list[Slot]) -> int:
+    """What of the unit's states is not on its way to staging memory yet: all of it before the first part."""
+    is_begun = any(slot.copy is not None and slot.copy.step is CopyStep.PREFETCH for slot in unit)
+    return sum(slot.transfer.prefetch_left_bytes if is_begun else slot.transfer.state_bytes for slot in unit)
 
 
 def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -> None:
