@@ -38,8 +38,8 @@ def test_a_time_limit_ends_a_text_that_was_never_parked(smollm2_path: Path) -> N
 def test_however_long_it_was_parked_a_chat_has_its_whole_time_left(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build_with_fast_clock(*arguments: object) -> EngineState:
-        state = build_state(*arguments)  # type: ignore[arg-type]
+    def build_with_fast_clock(*arguments: object, **options: object) -> EngineState:
+        state = build_state(*arguments, **options)  # type: ignore[arg-type]
         state.clock = (
             lambda: time.monotonic() * STRETCH
         )  # what is parked for a millisecond is parked for a quarter hour
