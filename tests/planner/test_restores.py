@@ -141,6 +141,12 @@ def test_a_prompt_for_which_somebody_was_parked_goes_before_him() -> None:
     assert decide(view_of(*slots), POLICY) is Plan.EMPTY
 
 
+def test_it_goes_before_an_earlier_one_that_got_its_slot_later_too() -> None:
+    """That one waits for the parked one, who waits for this: nobody would ever go on."""
+    slots = (started(0, n_left=9), parked(1, 800, parked_for_request=3), started(3, n_left=300))
+    assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(0, Reason.HEAD_WAITS)
+
+
 def test_a_prompt_waits_for_the_late_park_that_makes_its_room_and_the_others_decode() -> None:
     slots = (generating(0, 300, frees_on_landing=True), generating(1, 600, frees_on_landing=True))
     plan = decide(view_of(*slots, started(2, n_left=200)), POLICY)

@@ -26,9 +26,14 @@ from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, Vie
 
 
 def admit_prompts(sketch: PlanSketch, policy: Policy) -> None:
-    """Start each prompt that may take its chunk, in order of arrival; hold the rest."""
+    """Start each prompt that may take its chunk, in order of arrival; hold the rest.
+
+    One for which somebody was parked is before all others: one that arrived earlier and got its slot later (it waited
+    for several) would wait for the parked one, and that for this.
+    """
     is_blocked = False
-    for started in sketch.view.started():
+    promised = promised_prompts(sketch.view)
+    for started in [*promised, *(slot for slot in sketch.view.started() if slot not in promised)]:
         slot = sketch.view.slot(started.slot_id)  # earlier prompts may have trimmed it
         why = Reason.BEHIND_PROMPT if is_blocked else _why_not(sketch, policy, slot)
         if why is None:
