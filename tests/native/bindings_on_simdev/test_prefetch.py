@@ -42,6 +42,25 @@ def parked(staged: Context) -> Iterator[Transfer]:
         yield made
 
 
+@pytest.fixture
+def small_staging(make_context: MakeContext) -> Context:
+    """Its staging memory holds the state of 30 cells once in each direction."""
+    return make_context(n_bytes_staging=2 * HALF_BYTES)
+
+
+@pytest.fixture
+def two_parked(small_staging: Context) -> Iterator[tuple[Transfer, Transfer]]:
+    """The states of sequences 0 and 1, 30 cells each; both sequences are empty."""
+    for seq_id in range(2):
+        go_on(small_staging, seq_id, 0, 30)
+    with Transfer(small_staging, is_staged=True) as first, Transfer(small_staging, is_staged=True) as second:
+        for seq_id, transfer in enumerate((first, second)):
+            transfer.save(seq_id)
+            transfer.wait()
+            small_staging.seq_remove(seq_id)
+        yield first, second
+
+
 def prefetch_held(simdev: SimdevLibrary, transfer: Transfer) -> None:
     simdev.set("hold", 1)
     assert transfer.prefetch()
@@ -81,27 +100,22 @@ def test_a_restore_need_not_wait_for_the_prefetch(staged: Context, parked: Trans
     assert rows_by_position(staged.save_state(0)) == before
 
 
-def test_a_dropped_prefetch_leaves_the_state_and_its_room_in_staging_memory(make_context: MakeContext) -> None:
-    context = make_context(n_bytes_staging=2 * HALF_BYTES)
-    for seq_id in range(2):
-        go_on(context, seq_id, 0, 30)
-    with Transfer(context, is_staged=True) as first, Transfer(context, is_staged=True) as second:
-        for seq_id, transfer in enumerate((first, second)):
-            transfer.save(seq_id)
-            transfer.wait()
-            context.seq_remove(seq_id)
-        before = rows_by_position(first.state)
-        first.drop_prefetch()  # nothing to drop
-        assert first.prefetch()
-        assert not second.prefetch()  # the half for restores holds one
-        first.drop_prefetch()
-        assert first.done()
-        assert second.prefetch()
-        second.restore(1)
-        first.restore(0)
-        first.wait()
-        second.wait()
-        assert rows_by_position(context.save_state(0)) == before
+def test_a_dropped_prefetch_leaves_the_state_and_its_room_in_staging_memory(
+    small_staging: Context, two_parked: tuple[Transfer, Transfer]
+) -> None:
+    first, second = two_parked
+    before = rows_by_position(first.state)
+    first.drop_prefetch()  # nothing to drop
+    assert first.prefetch()
+    assert not second.prefetch()  # the half for restores holds one
+    first.drop_prefetch()
+    assert first.done()
+    assert second.prefetch()
+    second.restore(1)
+    first.restore(0)
+    first.wait()
+    second.wait()
+    assert rows_by_position(small_staging.save_state(0)) == before
 
 
 def test_a_prefetch_in_flight_takes_no_other_copy(parked: Transfer, simdev: SimdevLibrary) -> None:
@@ -204,43 +218,31 @@ def test_damaged_bytes_are_not_prefetched_and_nothing_is_lost(staged: Context, d
         assert rows_by_position(staged.save_state(0)) == rows_by_position(state)
 
 
-def test_a_place_in_staging_memory_is_taken_until_it_is_given_back(make_context: MakeContext) -> None:
-    made = make_context(n_bytes_staging=2 * HALF_BYTES)
-    for seq_id in range(2):
-        go_on(made, seq_id, 0, 30)
-    with Transfer(made, is_staged=True) as first, Transfer(made, is_staged=True) as second:
-        for seq_id, transfer in enumerate((first, second)):
-            transfer.save(seq_id)
-            transfer.wait()
-            made.seq_remove(seq_id)
-        assert first.n_state_bytes < HALF_BYTES < 2 * first.n_state_bytes
-        assert (first.prefetch(), second.prefetch()) == (True, False)
-        first.cancel()
-        assert not second.prefetch()
-        first.release_buffer()
-        assert second.prefetch()
+def test_a_place_in_staging_memory_is_taken_until_it_is_given_back(two_parked: tuple[Transfer, Transfer]) -> None:
+    first, second = two_parked
+    assert first.n_state_bytes < HALF_BYTES < 2 * first.n_state_bytes
+    assert (first.prefetch(), second.prefetch()) == (True, False)
+    first.cancel()
+    assert not second.prefetch()
+    first.release_buffer()
+    assert second.prefetch()
 
 
-def test_a_restore_that_finds_no_room_gives_its_place_in_staging_memory_back(make_context: MakeContext) -> None:
+def test_a_restore_that_finds_no_room_gives_its_place_in_staging_memory_back(
+    small_staging: Context, two_parked: tuple[Transfer, Transfer]
+) -> None:
     """It sends the state ahead while it looks for cells."""
-    made = make_context(n_bytes_staging=2 * HALF_BYTES)
-    for seq_id in range(2):
-        go_on(made, seq_id, 0, 30)
-    with Transfer(made, is_staged=True) as first, Transfer(made, is_staged=True) as second:
-        for seq_id, transfer in enumerate((first, second)):
-            transfer.save(seq_id)
-            transfer.wait()
-            made.seq_remove(seq_id)
-        before = rows_by_position(first.state)
-        go_on(made, 2, 0, made.n_ctx)
-        with pytest.raises(NoRoomError):
-            first.restore(0)
-        assert second.prefetch()  # the half for restores holds one
-        second.drop_prefetch()
-        made.seq_remove(2)
+    first, second = two_parked
+    before = rows_by_position(first.state)
+    go_on(small_staging, 2, 0, small_staging.n_ctx)
+    with pytest.raises(NoRoomError):
         first.restore(0)
-        first.wait()
-        assert rows_by_position(made.save_state(0)) == before
+    assert second.prefetch()  # the half for restores holds one
+    second.drop_prefetch()
+    small_staging.seq_remove(2)
+    first.restore(0)
+    first.wait()
+    assert rows_by_position(small_staging.save_state(0)) == before
 
 
 def test_a_sequence_takes_another_state_while_its_own_is_on_the_link(

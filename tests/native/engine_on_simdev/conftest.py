@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.engine_on_simdev.parks import HeldParks, RowWatch
+from tests.native.engine_on_simdev.side_copies import HeldCopies
 from tests.native.simdev_library import IGNORED_WITHOUT_SIMDEV, SimdevLibrary, first_layers
 from tests.native.simdev_library import simdev_fixture as simdev_fixture
 
@@ -27,6 +28,12 @@ def model(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def held_parks(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldParks:
     """Parks of the slots that the test names are in flight until it releases them."""
     return HeldParks(simdev, monkeypatch)
+
+
+@pytest.fixture
+def held(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldCopies:
+    """Copies to and from the prompt cache and files are in flight until it releases them, once the test says `hold`."""
+    return HeldCopies(simdev, monkeypatch)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 from tests.engine.invariants import watched
 from tests.native.engine_on_simdev.chats import chat, engine
 from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
-from tests.native.simdev_library import SimdevLibrary
 
 KEEPS: dict[str, Any] = {"cache_prompt": True, "temperature": 0}
 N_REQUESTS = 40
@@ -30,11 +29,6 @@ N_REQUESTS = 40
 def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     with watched(monkeypatch, caplog):
         yield
-
-
-@pytest.fixture
-def held(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldCopies:
-    return HeldCopies(simdev, monkeypatch)
 
 
 @pytest.fixture

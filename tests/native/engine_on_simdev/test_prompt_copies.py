@@ -33,11 +33,6 @@ def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
         yield
 
 
-@pytest.fixture
-def held(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldCopies:
-    return HeldCopies(simdev, monkeypatch)
-
-
 def n_cached(running: Running) -> int:
     timings = running.result()["timings"]
     assert isinstance(timings, dict)

@@ -15,7 +15,6 @@ from tests.engine.harness import EngineHarness, Running
 from tests.engine.invariants import watched
 from tests.native.engine_on_simdev.chats import chat, engine
 from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
-from tests.native.simdev_library import SimdevLibrary
 
 N_KEPT = 43  # a prompt of 40 and 4 tokens, of which the last is not decoded
 
@@ -24,11 +23,6 @@ N_KEPT = 43  # a prompt of 40 and 4 tokens, of which the last is not decoded
 def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     with watched(monkeypatch, caplog):
         yield
-
-
-@pytest.fixture
-def held(simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch) -> HeldCopies:
-    return HeldCopies(simdev, monkeypatch)
 
 
 def kept(number: int, **more: object) -> dict[str, object]:
