@@ -89,7 +89,7 @@ class ModelEngine(ModelPool):
             self._poll(slot)
         plan, has_progress = self._plan()
         has_progress = self._decode(plan) or has_progress
-        has_copies = any(slot.n_passes_to_landing is not None for slot in self.slots)
+        has_copies = any(slot.n_passes_to_completion is not None for slot in self.slots)
         self.n_idle_passes = 0 if has_progress or has_copies or self.is_done else self.n_idle_passes + 1
         require(self.n_idle_passes <= 4, "liveness", f"nothing moved in {self.n_idle_passes} passes: {self.slots}")
 
@@ -181,8 +181,8 @@ class ModelEngine(ModelPool):
         request = slot.request
         if request is None:
             return
-        if slot.n_passes_to_landing is not None:
-            self._land(slot)  # what decodes has waited for it
+        if slot.n_passes_to_completion is not None:
+            self._complete(slot)  # what decodes has waited for it
         slot.has_pending_shift = False
         request.n_passes_in_batch += 1
         if slot.phase is SlotPhase.PROCESSING_PROMPT:

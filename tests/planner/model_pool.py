@@ -35,11 +35,11 @@ from tests.planner.model_slot import ModelSlot, Request
 
 
 class Copies(Enum):
-    """When a copy lands, and when a park's cells come free."""
+    """When a copy completes, and when a park's cells come free."""
 
     SYNCHRONOUS = "at once"
-    STAGED = "copies land later, cells come free at once"
-    LATE = "copies land later, and free the cells only then"
+    STAGED = "copies complete later, cells come free at once"
+    LATE = "copies complete later, and free the cells only then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ModelPool:
             n_cells=self.setup.n_cells,
             n_cells_used=n_counted_cells(self.slots),
             slots=tuple(
-                slot.seen(self.setup.n_batch, frees_on_landing=self.copies_of(slot) is Copies.LATE)
+                slot.seen(self.setup.n_batch, frees_on_completion=self.copies_of(slot) is Copies.LATE)
                 for slot in self.slots
             ),
             n_batch_tokens=self.setup.n_batch,
@@ -105,7 +105,7 @@ class ModelPool:
         for action in plan.actions:
             slot = self.slots[action.slot_id]
             name = type(action).__name__
-            is_free = slot.n_passes_to_landing is None or isinstance(action, WaitForPark | LimitDraft)
+            is_free = slot.n_passes_to_completion is None or isinstance(action, WaitForPark | LimitDraft)
             require(is_free, "nothing is done to a slot under a running copy", repr(action))
             if isinstance(action, Park) and (refused := self._refused_of(slot)):
                 self.refusals -= refused
@@ -124,7 +124,7 @@ class ModelPool:
 
     def _wait(self, action: WaitForPark, slot: ModelSlot) -> None:
         require(slot.has_copy and not slot.is_promised, "a wait names a copy in flight", repr(action))
-        self._land(slot)
+        self._complete(slot)
 
     def _drop_idle(self, action: DropIdlePrompt, slot: ModelSlot) -> None:
         require(slot.phase is SlotPhase.IDLE, "only idle prompts are dropped", repr(action))
@@ -163,13 +163,13 @@ class ModelPool:
         self._join_line(slot)
         slot.parked_for_request = action.for_request
         slot.buffer_bytes = max(slot.buffer_bytes, slot.n_cells)
-        slot.n_passes_to_landing = self.setup.n_passes_per_copy
+        slot.n_passes_to_completion = self.setup.n_passes_per_copy
         if slot.request:
             slot.request.n_parks += 1
         if self.copies_of(slot) is not Copies.LATE:
             slot.is_in_pool = False
         if self.copies_of(slot) is Copies.SYNCHRONOUS:
-            self._land(slot)
+            self._complete(slot)
 
     def _drop(self, action: Recompute, slot: ModelSlot) -> None:
         is_running = slot.phase in (SlotPhase.GENERATING, SlotPhase.PROCESSING_PROMPT)
@@ -220,9 +220,9 @@ class ModelPool:
         slot.phase = SlotPhase.RESTORING
         slot.is_promised = all(self.copies_of(member) is Copies.STAGED for member in self._unit(slot))
         slot.is_in_pool = not slot.is_promised
-        slot.n_passes_to_landing = self.setup.n_passes_per_copy
+        slot.n_passes_to_completion = self.setup.n_passes_per_copy
         if self.copies_of(slot) is Copies.SYNCHRONOUS:
-            self._land(slot)
+            self._complete(slot)
 
     def _leave_line(self, slot: ModelSlot) -> None:
         require(slot.phase is SlotPhase.PREEMPTED, "no slot both parked and restored", f"return of {slot}")
@@ -235,13 +235,13 @@ class ModelPool:
         slot.resident_since_s = self.now_s
 
     def _poll(self, slot: ModelSlot) -> None:
-        if slot.n_passes_to_landing is not None:
-            slot.n_passes_to_landing -= 1
-            if slot.n_passes_to_landing <= 0:
-                self._land(slot)
+        if slot.n_passes_to_completion is not None:
+            slot.n_passes_to_completion -= 1
+            if slot.n_passes_to_completion <= 0:
+                self._complete(slot)
 
-    def _land(self, slot: ModelSlot) -> None:
-        slot.n_passes_to_landing = None
+    def _complete(self, slot: ModelSlot) -> None:
+        slot.n_passes_to_completion = None
         if slot.phase is SlotPhase.PREEMPTING:
             slot.phase, slot.is_in_pool = SlotPhase.PREEMPTED, False
         elif slot.is_promised:
@@ -254,17 +254,17 @@ class ModelPool:
     def _bring_in(self, slot: ModelSlot) -> None:
         """Its state is in staging memory: it runs in this pass, beside the last part of its copy."""
         slot.phase, slot.is_promised, slot.is_in_pool = slot.former, False, True
-        slot.n_passes_to_landing = 1
+        slot.n_passes_to_completion = 1
         require(self.n_used <= self.setup.n_cells, "cells are never overcommitted", f"{self.n_used} once {slot} is in")
 
     def _end_copy(self, slot: ModelSlot) -> None:
         """Wait for it, and take no cells."""
         slot.is_promised = False
-        while slot.n_passes_to_landing is not None:
-            self._land(slot)
+        while slot.n_passes_to_completion is not None:
+            self._complete(slot)
 
     def _release(self, slot: ModelSlot, ending: str, *, keeps_cells: bool) -> None:
-        require(slot.n_passes_to_landing is None, "nothing is done to a slot under a running copy", repr(slot))
+        require(slot.n_passes_to_completion is None, "nothing is done to a slot under a running copy", repr(slot))
         for child in waiting_children(self.slots, slot):
             self._release(child, ending, keeps_cells=False)
         keeps_cells = keeps_cells and not slot.n_shared  # the others' prompt is not its to keep

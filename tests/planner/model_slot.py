@@ -42,7 +42,7 @@ class ModelSlot:
     n_kept: int = 0
     n_shared: int = 0  # of its cells, those that its family uses too
     is_in_pool: bool = True
-    n_passes_to_landing: int | None = None
+    n_passes_to_completion: int | None = None
     is_promised: bool = False  # its state is on its way to staging memory: it holds no cells yet
     buffer_bytes: int = 0
     started_at_s: float = 0.0
@@ -76,7 +76,7 @@ class ModelSlot:
     @property
     def has_copy(self) -> bool:
         """Whether a copy of its state is under way."""
-        return self.n_passes_to_landing is not None
+        return self.n_passes_to_completion is not None
 
     @property
     def counts_cells(self) -> bool:
@@ -95,7 +95,7 @@ class ModelSlot:
             return min(n_batch, self.n_prompt_left)
         return 1 + self.request.n_draft
 
-    def seen(self, n_batch: int, *, frees_on_landing: bool) -> SlotView:
+    def seen(self, n_batch: int, *, frees_on_completion: bool) -> SlotView:
         request = self.request
         return SlotView(
             self.slot_id,
@@ -116,8 +116,8 @@ class ModelSlot:
             n_tokens_since_park=self.n_tokens_since_park,
             has_run_since_restore=self.has_run_since_restore,
             has_pending_shift=self.has_pending_shift,
-            has_transfer_in_flight=self.n_passes_to_landing is not None,
-            frees_on_landing=frees_on_landing,
+            has_transfer_in_flight=self.n_passes_to_completion is not None,
+            frees_on_completion=frees_on_completion,
             state_bytes=self.n_cells,
             buffer_bytes=self.buffer_bytes,
             group_id=request.family if request and self.n_shared else None,

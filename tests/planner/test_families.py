@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyggml_server.planner import Policy, SlotView, decide
-from pyggml_server.planner.foresee import after
+from pyggml_server.planner.effects import apply_to
 from pyggml_server.planner.plan import FailContext, Park, Reason
 from pyggml_server.planner.policy import VictimPolicy
 from pyggml_server.planner.units import n_owned_cells
@@ -27,14 +27,14 @@ def beside_a_family(*others: SlotView, **changes: object) -> View:
 
 
 def test_the_cells_of_a_member_that_fails_come_off_its_familys_count() -> None:
-    left = after(beside_a_family(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
+    left = apply_to(beside_a_family(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
     assert left.slot(2) == SlotView(2, SlotPhase.IDLE)
     assert left.n_cells_used == n_owned_cells(left, (left.slot(1),)) == 310
 
 
 def test_the_park_of_the_one_that_is_left_frees_no_more_than_there_is() -> None:
-    left = after(beside_a_family(generating(0, 600)), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
-    gone = after(left, Park(1, Reason.STEP_SHORT))
+    left = apply_to(beside_a_family(generating(0, 600)), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
+    gone = apply_to(left, Park(1, Reason.STEP_SHORT))
     assert gone.n_cells_used == 600
 
 

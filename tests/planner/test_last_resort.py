@@ -23,7 +23,7 @@ def test_a_pool_that_refused_one_more_cell_parks_the_smallest() -> None:
 
 
 def test_where_cells_come_free_late_the_park_is_waited_for() -> None:
-    slots = (generating(0, 300, frees_on_landing=True), generating(1, 200, frees_on_landing=True))
+    slots = (generating(0, 300, frees_on_completion=True), generating(1, 200, frees_on_completion=True))
     plan = decide(view_of(*slots, n_cells_found=500), POLICY)
     assert plan.actions == (Park(1, Reason.STEP_SHORT), WaitForPark(1, Reason.STEP_SHORT))
 

@@ -203,9 +203,9 @@ def test_parking_a_restored_slot_before_it_ran_is_caught() -> None:
     def forgetful(view: View, policy: Policy) -> Plan:
         """Knows of no restore, and keeps no lookahead: with late copies it parks whom it has just restored."""
         slots = tuple(replace(slot, has_run_since_restore=True) for slot in view.slots)
-        landed = [s.slot_id for s in view.slots if not s.has_run_since_restore and not s.has_transfer_in_flight]
-        if landed and view.slot(landed[0]).phase is SlotPhase.GENERATING:
-            return Plan((Park(landed[0], Reason.STEP_SHORT),))
+        completed = [s.slot_id for s in view.slots if not s.has_run_since_restore and not s.has_transfer_in_flight]
+        if completed and view.slot(completed[0]).phase is SlotPhase.GENERATING:
+            return Plan((Park(completed[0], Reason.STEP_SHORT),))
         return decide(replace(view, slots=slots), policy)
 
     setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE)
@@ -354,11 +354,11 @@ def test_looking_again_for_ever_is_a_livelock() -> None:
             return list(plan.actions)
         return [WaitForPark(leaving, Reason.STEP_SHORT)]
 
-    class NeverLands(ModelEngine):
-        def _land(self, slot: object) -> None:
+    class NeverCompletes(ModelEngine):
+        def _complete(self, slot: object) -> None:
             """A wait that returns too early."""
 
-    engine = NeverLands(Setup(n_cells=100, n_batch=32, copies=Copies.LATE), Policy(), changed(change))
+    engine = NeverCompletes(Setup(n_cells=100, n_batch=32, copies=Copies.LATE), Policy(), changed(change))
     for _ in range(4):
         engine.submit(10, 60)
     with pytest.raises(InvariantError, match="looks again for ever"):

@@ -49,8 +49,8 @@ def test_nobody_is_dropped_for_memory_that_the_last_part_of_a_restore_still_hold
     slots = (generating(0, 600, **coming_in), generating(1, 400))
     plan = decide(view_of(*slots, ram_limit_bytes=700, ram_held_bytes=600), POLICY)
     assert plan.actions == (WaitForPark(0, Reason.STEP_SHORT),)
-    landed = (generating(0, 600, has_run_since_restore=False), generating(1, 400))
-    assert orders(decide(view_of(*landed, ram_limit_bytes=700, ram_held_bytes=0), POLICY)) == [("Park", 1)]
+    completed = (generating(0, 600, has_run_since_restore=False), generating(1, 400))
+    assert orders(decide(view_of(*completed, ram_limit_bytes=700, ram_held_bytes=0), POLICY)) == [("Park", 1)]
 
 
 def test_drafts_and_the_prefixes_of_waiting_prompts_go_before_anybody_is_dropped() -> None:
@@ -69,7 +69,7 @@ def test_some_are_parked_and_some_dropped_where_the_budget_holds_only_some() -> 
 
 def test_with_late_copies_the_one_that_is_parked_has_to_land_first() -> None:
     coming_in = prompting(3, 200, n_left=500, n_step_cells=500, is_media_step=True, has_run_since_restore=False)
-    chats = (generating(1, 260, frees_on_landing=True, **TOLD), generating(2, 250, frees_on_landing=True))
+    chats = (generating(1, 260, frees_on_completion=True, **TOLD), generating(2, 250, frees_on_completion=True))
     plan = decide(view_of(generating(0, 260, has_pending_shift=True), *chats, coming_in, ram_limit_bytes=270), POLICY)
     assert plan.actions == (Park(1, Reason.STEP_SHORT), WaitForPark(1, Reason.STEP_SHORT))
 

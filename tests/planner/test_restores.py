@@ -104,7 +104,7 @@ def test_new_prompts_do_not_overtake_a_waiting_head() -> None:
 
 
 def test_a_prompt_runs_beside_a_head_that_would_still_be_admitted_after_the_whole_of_it() -> None:
-    """The head's copy is still in flight, so the prompt may go first; 500 = 300 of it counted twice until it lands."""
+    """The head's copy is in flight, so the prompt may go first; until it completes the head's cells count twice."""
     line = (generating(0, 100), leaving(1, 150, at_s=1.0))
     assert decide(view_of(*line, started(2, n_left=500)), POLICY) is Plan.EMPTY
     assert only(decide(view_of(*line, started(2, n_left=600)), POLICY)) == HoldPrompt(2, Reason.HEAD_WAITS)
@@ -148,11 +148,11 @@ def test_it_goes_before_an_earlier_one_that_got_its_slot_later_too() -> None:
 
 
 def test_a_prompt_waits_for_the_late_park_that_makes_its_room_and_the_others_decode() -> None:
-    slots = (generating(0, 300, frees_on_landing=True), generating(1, 600, frees_on_landing=True))
+    slots = (generating(0, 300, frees_on_completion=True), generating(1, 600, frees_on_completion=True))
     plan = decide(view_of(*slots, started(2, n_left=200)), POLICY)
     assert plan.actions == (Park(0, Reason.PROMPT_SHORT, 2), HoldPrompt(2, Reason.PARK_IN_FLIGHT))
     assert plan.may_decode
-    beside = (leaving(0, 300, parked_for_request=2), generating(1, 601, frees_on_landing=True))
+    beside = (leaving(0, 300, parked_for_request=2), generating(1, 601, frees_on_completion=True))
     assert only(decide(view_of(*beside, started(2, n_left=200)), POLICY)) == HoldPrompt(2, Reason.PARK_IN_FLIGHT)
 
 
@@ -257,12 +257,12 @@ def test_as_few_residents_leave_as_a_large_head_needs() -> None:
 
 
 def test_no_rotation_while_a_park_is_in_flight() -> None:
-    slots = (generating(0, 500, frees_on_landing=True), parked(1, 450, at_s=10.0), leaving(2, 200, at_s=99.0))
+    slots = (generating(0, 500, frees_on_completion=True), parked(1, 450, at_s=10.0), leaving(2, 200, at_s=99.0))
     assert decide(view_of(*slots), ROTATING) is Plan.EMPTY
 
 
 def test_a_late_rotation_parks_one_and_leaves_the_restore_to_the_pass_that_sees_it_land() -> None:
-    slots = [generating(i, 250, resident_since_s=float(i), frees_on_landing=True) for i in range(3)]
+    slots = [generating(i, 250, resident_since_s=float(i), frees_on_completion=True) for i in range(3)]
     plan = decide(view_of(*slots, parked(3, 700, at_s=10.0)), ROTATING)
     assert only(plan) == Park(0, Reason.ROTATION)
 

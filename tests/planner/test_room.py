@@ -35,36 +35,42 @@ def test_a_pool_one_cell_short_of_the_next_step_parks_one() -> None:
 
 def test_synchronous_copies_keep_no_lookahead_and_late_ones_keep_eight_steps() -> None:
     """900 used + 2 steps + 8 steps of each = 918: short in a pool of 917 only where cells come free late."""
-    for frees_on_landing, expected in ((False, []), (True, [("Park", 1)])):
-        slots = [generating(i, n, frees_on_landing=frees_on_landing) for i, n in ((0, 500), (1, 400))]
+    for frees_on_completion, expected in ((False, []), (True, [("Park", 1)])):
+        slots = [generating(i, n, frees_on_completion=frees_on_completion) for i, n in ((0, 500), (1, 400))]
         assert orders(decide(view_of(*slots, n_cells=917), POLICY)) == expected
         assert decide(view_of(*slots, n_cells=918), POLICY) is Plan.EMPTY
 
 
 def test_the_lookahead_counts_drafts() -> None:
-    slots = [generating(i, 400, n_decode_step_cells=5, frees_on_landing=True) for i in range(2)]
+    slots = [generating(i, 400, n_decode_step_cells=5, frees_on_completion=True) for i in range(2)]
     assert decide(view_of(*slots, n_cells=882), POLICY) is Plan.EMPTY
     assert only(decide(view_of(*slots, n_cells=881), POLICY)) == Park(1, Reason.LOOKAHEAD_SHORT)
 
 
 def test_short_of_the_lookahead_only_carries_on_beside_the_copy() -> None:
-    plan = decide(view_of(generating(0, 500, frees_on_landing=True), generating(1, 490, frees_on_landing=True)), POLICY)
+    plan = decide(
+        view_of(generating(0, 500, frees_on_completion=True), generating(1, 490, frees_on_completion=True)), POLICY
+    )
     assert plan.may_decode
 
 
 def test_short_of_the_lookahead_issues_no_second_park_while_the_first_will_be_enough() -> None:
-    slots = (generating(0, 500, frees_on_landing=True), leaving(1, 300), generating(2, 190, frees_on_landing=True))
+    slots = (
+        generating(0, 500, frees_on_completion=True),
+        leaving(1, 300),
+        generating(2, 190, frees_on_completion=True),
+    )
     assert decide(view_of(*slots), POLICY) is Plan.EMPTY
 
 
 def test_short_of_the_step_waits_for_the_park_in_flight() -> None:
-    plan = decide(view_of(generating(0, 600, frees_on_landing=True), leaving(1, 400)), POLICY)
+    plan = decide(view_of(generating(0, 600, frees_on_completion=True), leaving(1, 400)), POLICY)
     assert only(plan) == WaitForPark(1, Reason.STEP_SHORT)
     assert not plan.may_decode
 
 
 def test_short_of_the_step_with_late_copies_parks_and_looks_again() -> None:
-    slots = [generating(i, 500, frees_on_landing=True) for i in range(2)]
+    slots = [generating(i, 500, frees_on_completion=True) for i in range(2)]
     plan = decide(view_of(*slots), POLICY)
     assert orders(plan) == [("Park", 1), ("WaitForPark", 1)]
     assert not plan.may_decode
@@ -220,15 +226,15 @@ def test_parent_and_children_that_share_cells_are_parked_as_one() -> None:
 
 def test_of_a_group_the_member_whose_copy_frees_cells_late_is_waited_for() -> None:
     """The first member copies synchronously, since a buffer of its slot was pageable once."""
-    family = [generating(i, 310, n_cells_owned=10, group_id=7, frees_on_landing=i == 2) for i in (1, 2)]
+    family = [generating(i, 310, n_cells_owned=10, group_id=7, frees_on_completion=i == 2) for i in (1, 2)]
     crowded = view_of(generating(0, 680), *family, n_cells_used=1000, groups=(GroupView(7, 320, 320),))
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2), ("WaitForPark", 2)]
 
 
-def test_what_a_group_shares_is_not_free_before_the_last_of_its_copies_has_landed() -> None:
+def test_what_a_group_shares_is_not_free_before_the_last_of_its_copies_is_completed() -> None:
     """Both are forced out, the first one late: the head, which would fit without the 310 shared cells, has to wait."""
     changes = {"group_id": 7, "n_tokens_since_park": 9}
-    late = generating(1, 310, n_cells_owned=0, frees_on_landing=True, **changes)
+    late = generating(1, 310, n_cells_owned=0, frees_on_completion=True, **changes)
     family = (late, generating(2, 310, n_cells_owned=0, **changes))
     crowded = view_of(*family, parked(3, 800), n_cells_used=310, groups=(GroupView(7, 310, 310),))
     assert orders(decide(crowded, Policy(n_preempt_every=9))) == [("Park", 1), ("Park", 2)]

@@ -1,5 +1,5 @@
 """Random traces through the model engine: requests come, go away and shift, parks are refused, buffers turn out to be
-pageable, copies land late.
+pageable, copies complete late.
 
 Each rule ends in a pass of the loop or several; the engine raises `InvariantError` the moment something does not hold,
 and at the end every request must have ended once, in a bounded number of passes.

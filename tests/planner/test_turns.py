@@ -87,11 +87,11 @@ def test_a_resident_whose_park_was_refused_does_not_hold_the_parked_up() -> None
 
 
 def test_with_late_copies_the_prompt_waits_for_the_cells_and_needs_no_second_promise() -> None:
-    resident = generating(0, 700, frees_on_landing=True)
+    resident = generating(0, 700, frees_on_completion=True)
     plan = decide(view_of(resident, waits(1, 400, since_s=LONG_AGO)), ROTATING)
     assert plan.actions == (Park(0, Reason.ROTATION, 1), HoldPrompt(1, Reason.PARK_IN_FLIGHT))
-    landed = parked(0, 700, at_s=99.0, parked_for_request=1)
-    assert decide(view_of(landed, waits(1, 400, since_s=LONG_AGO)), ROTATING) is Plan.EMPTY
+    completed = parked(0, 700, at_s=99.0, parked_for_request=1)
+    assert decide(view_of(completed, waits(1, 400, since_s=LONG_AGO)), ROTATING) is Plan.EMPTY
 
 
 def test_a_prefix_that_a_waiting_prompt_holds_does_not_keep_the_head_from_its_turn() -> None:
@@ -127,7 +127,7 @@ def test_who_no_budget_could_hold_leaves_without_its_state_for_a_head_whose_turn
 
 
 def test_of_those_who_leave_for_one_turn_each_that_the_budget_can_hold_keeps_its_state() -> None:
-    residents = [generating(i, n, resident_since_s=float(i), frees_on_landing=True) for i, n in ((0, 500), (1, 300))]
+    residents = [generating(i, n, resident_since_s=float(i), frees_on_completion=True) for i, n in ((0, 500), (1, 300))]
     plan = decide(view_of(*residents, waits(2, 900, since_s=LONG_AGO), ram_limit_bytes=400), ROTATING)
     assert plan.actions == (Recompute(0, Reason.ROTATION), Park(1, Reason.ROTATION, for_request=2))
 

@@ -43,7 +43,7 @@ def parked(slot_id: int, n_cells: int, at_s: float = 0.0, **changes: Any) -> Slo
 
 def leaving(slot_id: int, n_cells: int, at_s: float = 0.0, **changes: Any) -> SlotView:
     """A park whose copy is in flight and that still holds its cells."""
-    slot = parked(slot_id, n_cells, at_s, n_cells_owned=n_cells, has_transfer_in_flight=True, frees_on_landing=True)
+    slot = parked(slot_id, n_cells, at_s, n_cells_owned=n_cells, has_transfer_in_flight=True, frees_on_completion=True)
     return replace(slot, **{"phase": SlotPhase.PREEMPTING, **changes})
 
 

@@ -57,7 +57,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         has_run_since_restore=slot.has_run_since_restore,
         has_pending_shift=slot.has_pending_shift,
         has_transfer_in_flight=slot.copy is not None,
-        frees_on_landing=slot.transfer.frees_on_landing,
+        frees_on_completion=slot.transfer.frees_on_landing,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
         needs_refill=slot.needs_refill,
@@ -76,7 +76,7 @@ def _idle_view(slot: Slot) -> SlotView:
         n_cells_owned=n_owned_cells(slot),
         last_used_s=slot.last_used_s,
         has_transfer_in_flight=slot.side_job is not None,
-        frees_on_landing=True,
+        frees_on_completion=True,
     )
 
 

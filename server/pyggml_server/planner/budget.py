@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pyggml_server.planner.foresee import charge_bytes
+from pyggml_server.planner.effects import charge_bytes
 from pyggml_server.planner.plan import GiveBackBuffer, Reason
 from pyggml_server.planner.units import Unit
 from pyggml_server.planner.view import SlotPhase, SlotView, View

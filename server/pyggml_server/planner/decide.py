@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from pyggml_server.planner.budget import give_backs_when_over
 from pyggml_server.planner.plan import FailContext, Plan, Reason
+from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.prompts import admit_prompts
 from pyggml_server.planner.restores import restore_line
 from pyggml_server.planner.room import make_room_ahead, make_room_for_step
 from pyggml_server.planner.rotation import give_head_its_turn, give_prompt_its_turn
-from pyggml_server.planner.sketch import PlanSketch
 from pyggml_server.planner.units import is_parkable, resident_units
 from pyggml_server.planner.victims import park_actions, refusal
 from pyggml_server.planner.view import SlotPhase, View
@@ -34,34 +34,34 @@ def decide(view: View, policy: Policy) -> Plan:
     """
     if not policy.is_enabled:
         return Plan.EMPTY
-    sketch = PlanSketch(view)
-    sketch.extend(give_backs_when_over(view))
-    _fail_misfits(sketch)
-    _park_forced(sketch, policy)
-    if make_room_for_step(sketch, policy):
-        make_room_ahead(sketch, policy)
-        if give_prompt_its_turn(sketch, policy):
-            restore_line(sketch, policy)
-            give_head_its_turn(sketch, policy)
-        admit_prompts(sketch, policy)
-    return sketch.plan()
+    builder = PlanBuilder(view)
+    builder.extend(give_backs_when_over(view))
+    _fail_misfits(builder)
+    _park_forced(builder, policy)
+    if make_room_for_step(builder, policy):
+        make_room_ahead(builder, policy)
+        if give_prompt_its_turn(builder, policy):
+            restore_line(builder, policy)
+            give_head_its_turn(builder, policy)
+        admit_prompts(builder, policy)
+    return builder.plan()
 
 
-def _fail_misfits(sketch: PlanSketch) -> None:
-    for slot in sketch.view.slots:
-        if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > sketch.view.n_cells:
-            sketch.add(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE))
+def _fail_misfits(builder: PlanBuilder) -> None:
+    for slot in builder.view.slots:
+        if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > builder.view.n_cells:
+            builder.add(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE))
 
 
-def _park_forced(sketch: PlanSketch, policy: Policy) -> None:
+def _park_forced(builder: PlanBuilder, policy: Policy) -> None:
     """Whoever generated its quota is parked, the last resident included. A budget that refuses it is no reason to park
     another: nothing is short."""
     if policy.n_preempt_every <= 0:
         return
-    for unit in list(resident_units(sketch.view)):
+    for unit in list(resident_units(builder.view)):
         is_due = any(
             slot.phase is SlotPhase.GENERATING and slot.n_tokens_since_park >= policy.n_preempt_every for slot in unit
         )
-        if is_due and is_parkable(sketch.view, unit):
-            parks = park_actions(sketch.view, unit, Reason.FORCED)
-            sketch.extend(parks if parks is not None else refusal(unit))
+        if is_due and is_parkable(builder.view, unit):
+            parks = park_actions(builder.view, unit, Reason.FORCED)
+            builder.extend(parks if parks is not None else refusal(unit))

@@ -36,8 +36,8 @@ def runners(view: View) -> list[SlotView]:
     return [*view.residents(), *promised_prompts(view)]
 
 
-def landing_parks(view: View) -> list[SlotView]:
-    """Slots whose cells come free when a copy that is in flight lands, in the order in which they were issued."""
+def parks_in_flight(view: View) -> list[SlotView]:
+    """Slots whose cells come free when a copy that is in flight completes, in the order in which they were issued."""
     leaving = (SlotPhase.PREEMPTING, SlotPhase.IDLE)  # IDLE: a save to the prompt cache
     slots = (s for s in view.slots if s.phase in leaving and s.has_transfer_in_flight and _brings_cells(s))
     return sorted(slots, key=lambda s: s.park_order)
@@ -45,7 +45,7 @@ def landing_parks(view: View) -> list[SlotView]:
 
 def _brings_cells(slot: SlotView) -> bool:
     """Its own; or, even without any, those that it shares with others who leave."""
-    return slot.n_cells_owned > 0 or (slot.group_id is not None and slot.frees_on_landing)
+    return slot.n_cells_owned > 0 or (slot.group_id is not None and slot.frees_on_completion)
 
 
 def n_step_short(view: View, extra: Iterable[SlotView] = ()) -> int:
@@ -55,10 +55,10 @@ def n_step_short(view: View, extra: Iterable[SlotView] = ()) -> int:
 
 def n_lookahead_short(view: View, policy: Policy) -> int:
     """Cells missing for the steps ahead, where parks free cells late; cells about to come free count as free."""
-    late = [slot for slot in view.residents() if slot.frees_on_landing]
+    late = [slot for slot in view.residents() if slot.frees_on_completion]
     if not late:
         return 0
-    n_coming = sum(slot.n_cells_owned for slot in landing_parks(view))
+    n_coming = sum(slot.n_cells_owned for slot in parks_in_flight(view))
     n_ahead = n_reserve_cells(view, runners(view)) + n_lookahead_cells(late, policy)
     return view.n_cells_used - n_coming + n_ahead - view.n_cells_usable
 

@@ -31,7 +31,7 @@ from pyggml_server.planner.reason import Reason as Reason
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """Copy the slot's state to the host and give its cells back (at once, or when the copy lands).
+    """Copy the slot's state to the host and give its cells back (at once, or when the copy completes).
 
     `for_request` is the `request_order` of the started prompt that gets the room, else None; the engine keeps it with
     the parked slot (`SlotView.parked_for_request`) so that this prompt, and not the slot itself, takes the room.
@@ -77,8 +77,8 @@ class Refill:
 
 @dataclass(frozen=True, slots=True)
 class WaitForPark:
-    """Wait until this slot's copy has landed: its park has released its cells, or the last part of its restore, beside
-    which it runs already, its host memory. Then observe and decide again. Always the last."""
+    """Wait until this slot's copy has completed. A park then releases its cells. The last part of a restore, during
+    which the slot runs already, then releases its host memory. Observe and decide again. Always the last action."""
 
     slot_id: int
     reason: Reason

@@ -13,49 +13,49 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyggml_server.planner.foresee import n_trimmed_cells
-from pyggml_server.planner.margins import landing_parks, n_restore_short, n_step_short, promised_prompts
+from pyggml_server.planner.effects import n_trimmed_cells
+from pyggml_server.planner.margins import n_restore_short, n_step_short, parks_in_flight, promised_prompts
 from pyggml_server.planner.plan import HoldPrompt, Reason
+from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.reclaim import n_reclaimable_cells, reclaim_actions, reclaim_prefixes
 from pyggml_server.planner.rotation import has_turn
-from pyggml_server.planner.sketch import PlanSketch
-from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, waiting_unit
 from pyggml_server.planner.victims import choose_victims, frees_late, park_actions, refusals
 from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
 
 
-def admit_prompts(sketch: PlanSketch, policy: Policy) -> None:
+def admit_prompts(builder: PlanBuilder, policy: Policy) -> None:
     """Start each prompt that may take its chunk, in order of arrival; hold the rest.
 
     One for which somebody was parked is before all others: one that arrived earlier and got its slot later (it waited
     for several) would wait for the parked one, and that for this.
     """
     is_blocked = False
-    promised = promised_prompts(sketch.view)
-    for started in [*promised, *(slot for slot in sketch.view.started() if slot not in promised)]:
-        slot = sketch.view.slot(started.slot_id)  # earlier prompts may have trimmed it
-        why = Reason.BEHIND_PROMPT if is_blocked else _why_not(sketch, policy, slot)
+    promised = promised_prompts(builder.view)
+    for started in [*promised, *(slot for slot in builder.view.started() if slot not in promised)]:
+        slot = builder.view.slot(started.slot_id)  # earlier prompts may have trimmed it
+        why = Reason.BEHIND_PROMPT if is_blocked else _why_not(builder, policy, slot)
         if why is None:
-            sketch.start(sketch.view.slot(slot.slot_id))
+            builder.start(builder.view.slot(slot.slot_id))
         else:
-            sketch.add(HoldPrompt(slot.slot_id, why))
+            builder.add(HoldPrompt(slot.slot_id, why))
             is_blocked = True
 
 
-def _why_not(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | None:
+def _why_not(builder: PlanBuilder, policy: Policy, slot: SlotView) -> Reason | None:
     """Make room for the prompt's chunk. None when it may run; else why it must wait."""
-    if not _head_agrees(sketch.view, policy, slot):
+    if not _head_agrees(builder.view, policy, slot):
         return Reason.HEAD_WAITS
-    n_short = n_step_short(sketch.view, [slot])
-    if n_short <= n_spare_cells(sketch.view):
-        sketch.extend(spare_actions(sketch.view, n_short, Reason.PROMPT_SHORT))
+    n_short = n_step_short(builder.view, [slot])
+    if n_short <= n_reclaimable_cells(builder.view):
+        builder.extend(reclaim_actions(builder.view, n_short, Reason.PROMPT_SHORT))
         return None
-    if landing_parks(sketch.view):
+    if parks_in_flight(builder.view):
         return Reason.PARK_IN_FLIGHT
-    if not any(sketch.view.residents()):
-        return _clear_pool(sketch, slot)
-    return _park_for(sketch, policy, slot)
+    if not any(builder.view.residents()):
+        return _clear_pool(builder, slot)
+    return _park_for(builder, policy, slot)
 
 
 def _head_agrees(view: View, policy: Policy, slot: SlotView) -> bool:
@@ -64,7 +64,7 @@ def _head_agrees(view: View, policy: Policy, slot: SlotView) -> bool:
     if not line or slot in promised_prompts(view) or has_turn(view, policy, slot):
         return True
     later = _once_prompts_are_in(view, slot)
-    return n_restore_short(later, waiting_unit(view, line[0]), policy) <= n_spare_cells(later)
+    return n_restore_short(later, waiting_unit(view, line[0]), policy) <= n_reclaimable_cells(later)
 
 
 def _once_prompts_are_in(view: View, started: SlotView) -> View:
@@ -81,37 +81,37 @@ def _once_prompts_are_in(view: View, started: SlotView) -> View:
     return replace(view, slots=tuple(slots), n_cells_used=n_used)
 
 
-def _clear_pool(sketch: PlanSketch, slot: SlotView) -> Reason | None:
-    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
-    slot = sketch.view.slot(slot.slot_id)
-    n_short = n_step_short(sketch.view, [slot])
-    sketch.extend(prefix_sacrifices(sketch.view, n_short, Reason.PROMPT_SHORT, keep_slot=slot.slot_id))
-    return None if n_step_short(sketch.view, [slot]) <= 0 else Reason.NOBODY_CAN_BE_PARKED
+def _clear_pool(builder: PlanBuilder, slot: SlotView) -> Reason | None:
+    builder.extend(reclaim_actions(builder.view, n_step_short(builder.view, [slot]), Reason.PROMPT_SHORT))
+    slot = builder.view.slot(slot.slot_id)
+    n_short = n_step_short(builder.view, [slot])
+    builder.extend(reclaim_prefixes(builder.view, n_short, Reason.PROMPT_SHORT, keep_slot=slot.slot_id))
+    return None if n_step_short(builder.view, [slot]) <= 0 else Reason.NOBODY_CAN_BE_PARKED
 
 
-def _park_for(sketch: PlanSketch, policy: Policy, slot: SlotView) -> Reason | None:
+def _park_for(builder: PlanBuilder, policy: Policy, slot: SlotView) -> Reason | None:
     """Park residents for it, if that makes room for the whole prompt."""
-    n_spare = n_spare_cells(sketch.view)
+    n_spare = n_reclaimable_cells(builder.view)
     whole = replace(slot, n_step_cells=slot.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
 
     def victims(want: SlotView, n_to_spare: int = 0) -> list[Unit] | None:
         return choose_victims(
-            sketch.view, policy, lambda view: n_step_short(view, [want]) - n_to_spare, sketch.newcomers
+            builder.view, policy, lambda view: n_step_short(view, [want]) - n_to_spare, builder.newcomers
         )
 
     if victims(whole, n_spare) is None:
-        sketch.extend(
-            refusals(sketch.view, policy, lambda view: n_step_short(view, [whole]) - n_spare, sketch.newcomers)
+        builder.extend(
+            refusals(builder.view, policy, lambda view: n_step_short(view, [whole]) - n_spare, builder.newcomers)
         )
         return Reason.NOBODY_CAN_BE_PARKED
-    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view, [slot]), Reason.PROMPT_SHORT))
-    slot = sketch.view.slot(slot.slot_id)
+    builder.extend(reclaim_actions(builder.view, n_step_short(builder.view, [slot]), Reason.PROMPT_SHORT))
+    slot = builder.view.slot(slot.slot_id)
     leaving = victims(slot)
     if leaving is None:  # the budget may hold this many states in one order and not in another
         return Reason.NOBODY_CAN_BE_PARKED
     is_late = False
     for unit in leaving:
-        orders = park_actions(sketch.view, unit, Reason.PROMPT_SHORT, for_request=slot.request_order) or []
-        sketch.extend(orders)
+        orders = park_actions(builder.view, unit, Reason.PROMPT_SHORT, for_request=slot.request_order) or []
+        builder.extend(orders)
         is_late = is_late or frees_late(unit)
     return Reason.PARK_IN_FLIGHT if is_late else None

@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-from pyggml_server.planner.margins import landing_parks, n_restore_short, runners
+from pyggml_server.planner.margins import n_restore_short, parks_in_flight, runners
 from pyggml_server.planner.plan import FailContext, LimitDraft, Reason, Refill, Restore
+from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.sketch import PlanSketch
-from pyggml_server.planner.spare import n_spare_cells, prefix_sacrifices, spare_actions
+from pyggml_server.planner.reclaim import n_reclaimable_cells, reclaim_actions, reclaim_prefixes
 from pyggml_server.planner.units import Unit, is_restorable, waiting_unit
 from pyggml_server.planner.view import View
 
 
-def restore_line(sketch: PlanSketch, policy: Policy) -> None:
+def restore_line(builder: PlanBuilder, policy: Policy) -> None:
     """Restore from the head of the line on, until one does not fit or is not ready."""
-    while (unit := ready_head(sketch)) and admit(sketch, policy, unit, Reason.HEAD_OF_LINE):
+    while (unit := ready_head(builder)) and admit(builder, policy, unit, Reason.HEAD_OF_LINE):
         pass
 
 
-def ready_head(sketch: PlanSketch) -> Unit | None:
+def ready_head(builder: PlanBuilder) -> Unit | None:
     """The head of the line, if its state lies whole on the host and this plan did not park it."""
-    line = sketch.view.waiting()
+    line = builder.view.waiting()
     if not line:
         return None
-    unit = waiting_unit(sketch.view, line[0])
-    if not is_restorable(unit) or any(sketch.has_parked(slot) for slot in unit):
+    unit = waiting_unit(builder.view, line[0])
+    if not is_restorable(unit) or any(builder.has_parked(slot) for slot in unit):
         return None
     return unit
 
 
-def admit(sketch: PlanSketch, policy: Policy, unit: Unit, reason: Reason) -> bool:
+def admit(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> bool:
     """Restore the unit if it may come in; True when the line has moved on (restored, or failed for good)."""
-    if not fits_with_spare(sketch.view, unit, policy):
-        if runners(sketch.view) or landing_parks(sketch.view):
+    if not fits_after_reclaim(builder.view, unit, policy):
+        if runners(builder.view) or parks_in_flight(builder.view):
             return False  # somebody will end, or be parked
-        return _admit_alone(sketch, policy, unit, reason)
-    sketch.extend(spare_actions(sketch.view, n_restore_short(sketch.view, unit, policy), reason))
-    sketch.extend(_returns(unit, reason))
+        return _admit_alone(builder, policy, unit, reason)
+    builder.extend(reclaim_actions(builder.view, n_restore_short(builder.view, unit, policy), reason))
+    builder.extend(_returns(unit, reason))
     return True
 
 
-def fits_with_spare(view: View, unit: Unit, policy: Policy) -> bool:
+def fits_after_reclaim(view: View, unit: Unit, policy: Policy) -> bool:
     """Whether it would be admitted once the cells that cost nobody a park are given up."""
-    return n_restore_short(view, unit, policy) <= n_spare_cells(view)
+    return n_restore_short(view, unit, policy) <= n_reclaimable_cells(view)
 
 
-def _admit_alone(sketch: PlanSketch, policy: Policy, unit: Unit, reason: Reason) -> bool:
-    """Nothing runs and nothing will land, so waiting would be for ever: clear the pool for it, or fail it."""
-    sketch.extend(spare_actions(sketch.view, n_restore_short(sketch.view, unit, policy), reason))
-    sketch.extend(prefix_sacrifices(sketch.view, n_restore_short(sketch.view, unit, policy), reason))
-    n_short = n_restore_short(sketch.view, unit, policy)
+def _admit_alone(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> bool:
+    """Nothing runs and nothing will complete, so waiting would be for ever: clear the pool for it, or fail it."""
+    builder.extend(reclaim_actions(builder.view, n_restore_short(builder.view, unit, policy), reason))
+    builder.extend(reclaim_prefixes(builder.view, n_restore_short(builder.view, unit, policy), reason))
+    n_short = n_restore_short(builder.view, unit, policy)
     n_draft = sum(_n_draft_cells(slot.n_prompt_left, slot.n_step_cells) for slot in unit)
     if n_short > n_draft:
-        sketch.extend(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE) for slot in unit)
+        builder.extend(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE) for slot in unit)
         return True
-    sketch.extend(_returns(unit, reason))
+    builder.extend(_returns(unit, reason))
     if n_short > 0:
-        sketch.extend(LimitDraft(slot.slot_id, reason, 0) for slot in unit if not slot.needs_refill)
+        builder.extend(LimitDraft(slot.slot_id, reason, 0) for slot in unit if not slot.needs_refill)
     return True
 
 

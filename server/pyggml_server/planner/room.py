@@ -12,38 +12,38 @@ runs grows. A cut chunk would only put the park off, with a prompt in the pool t
 
 from __future__ import annotations
 
-from pyggml_server.planner.margins import landing_parks, n_lookahead_short, n_step_short
+from pyggml_server.planner.margins import n_lookahead_short, n_step_short, parks_in_flight
 from pyggml_server.planner.plan import FailContext, HoldPrompt, LimitDraft, LimitPrompt, Park, Reason, WaitForPark
+from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.sketch import PlanSketch
-from pyggml_server.planner.spare import prefix_sacrifices, spare_actions
+from pyggml_server.planner.reclaim import reclaim_actions, reclaim_prefixes
 from pyggml_server.planner.units import Unit
 from pyggml_server.planner.victims import choose_victims, leave_actions, next_victim, park_actions, refusals
 from pyggml_server.planner.view import PARKABLE_PHASES, SlotPhase, View
 
 
-def make_room_for_step(sketch: PlanSketch, policy: Policy) -> bool:
-    """See that the next step fits. False: a copy must land first, and the plan ends here."""
-    sketch.extend(spare_actions(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
-    if n_step_short(sketch.view) <= 0:
+def make_room_for_step(builder: PlanBuilder, policy: Policy) -> bool:
+    """See that the next step fits. False: a copy must complete first, and the plan ends here."""
+    builder.extend(reclaim_actions(builder.view, n_step_short(builder.view), Reason.STEP_SHORT))
+    if n_step_short(builder.view) <= 0:
         return True
-    if landing := landing_parks(sketch.view):
-        sketch.add(WaitForPark(landing[0].slot_id, Reason.STEP_SHORT))
+    if in_flight := parks_in_flight(builder.view):
+        builder.add(WaitForPark(in_flight[0].slot_id, Reason.STEP_SHORT))
         return False
-    victims = choose_victims(sketch.view, policy, n_step_short)
-    if victims is None and (scatter := _scattering(sketch.view)) is not None:
-        sketch.add(WaitForPark(scatter, Reason.STEP_SHORT))
+    victims = choose_victims(builder.view, policy, n_step_short)
+    if victims is None and (scatter := _scattering(builder.view)) is not None:
+        builder.add(WaitForPark(scatter, Reason.STEP_SHORT))
         return False
-    sketch.extend(refusals(sketch.view, policy, n_step_short))
+    builder.extend(refusals(builder.view, policy, n_step_short))
     if victims is None:
-        _drop_drafts(sketch)
-        sketch.extend(prefix_sacrifices(sketch.view, n_step_short(sketch.view), Reason.STEP_SHORT))
-        victims = choose_victims(sketch.view, policy, n_step_short, may_drop=True)
+        _drop_drafts(builder)
+        builder.extend(reclaim_prefixes(builder.view, n_step_short(builder.view), Reason.STEP_SHORT))
+        victims = choose_victims(builder.view, policy, n_step_short, may_drop=True)
     if victims is None:
-        _cut_chunks(sketch)
-        _fail_latest(sketch)
+        _cut_chunks(builder)
+        _fail_latest(builder)
         return True
-    return _leave_for_step(sketch, victims)
+    return _leave_for_step(builder, victims)
 
 
 def _scattering(view: View) -> int | None:
@@ -53,73 +53,73 @@ def _scattering(view: View) -> int | None:
     return next((slot.slot_id for slot in runs if slot.has_transfer_in_flight), None)
 
 
-def make_room_ahead(sketch: PlanSketch, policy: Policy) -> None:
+def make_room_ahead(builder: PlanBuilder, policy: Policy) -> None:
     """Where parks free cells late: keep the steps ahead clear, by at most one park a pass, and carry on."""
-    short = n_lookahead_short(sketch.view, policy)
-    sketch.extend(spare_actions(sketch.view, short, Reason.LOOKAHEAD_SHORT))
-    if sketch.has_parks or n_lookahead_short(sketch.view, policy) <= 0:
+    short = n_lookahead_short(builder.view, policy)
+    builder.extend(reclaim_actions(builder.view, short, Reason.LOOKAHEAD_SHORT))
+    if builder.has_parks or n_lookahead_short(builder.view, policy) <= 0:
         return
 
     def short_of(view: View) -> int:
         return n_lookahead_short(view, policy)
 
-    sketch.extend(refusals(sketch.view, policy, short_of))
-    unit = next_victim(sketch.view, policy, short_of)
+    builder.extend(refusals(builder.view, policy, short_of))
+    unit = next_victim(builder.view, policy, short_of)
     if unit is not None:
-        sketch.extend(park_actions(sketch.view, unit, Reason.LOOKAHEAD_SHORT) or ())
+        builder.extend(park_actions(builder.view, unit, Reason.LOOKAHEAD_SHORT) or ())
 
 
-def _leave_for_step(sketch: PlanSketch, victims: list[Unit]) -> bool:
+def _leave_for_step(builder: PlanBuilder, victims: list[Unit]) -> bool:
     for unit in victims:
-        orders = leave_actions(sketch.view, unit, Reason.STEP_SHORT)
-        sketch.extend(orders)
-        late = [slot.slot_id for slot in unit if slot.frees_on_landing]
+        orders = leave_actions(builder.view, unit, Reason.STEP_SHORT)
+        builder.extend(orders)
+        late = [slot.slot_id for slot in unit if slot.frees_on_completion]
         if late and any(isinstance(order, Park) for order in orders):
-            sketch.add(WaitForPark(late[0], Reason.STEP_SHORT))
+            builder.add(WaitForPark(late[0], Reason.STEP_SHORT))
             return False
     return True
 
 
-def _drop_drafts(sketch: PlanSketch) -> None:
-    for slot in sketch.view.residents():
-        if n_step_short(sketch.view) <= 0:
+def _drop_drafts(builder: PlanBuilder) -> None:
+    for slot in builder.view.residents():
+        if n_step_short(builder.view) <= 0:
             return
         if slot.phase is SlotPhase.GENERATING and slot.n_step_cells > 1:
-            n_draft = max(0, slot.n_step_cells - 1 - n_step_short(sketch.view))
-            sketch.add(LimitDraft(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_draft))
+            n_draft = max(0, slot.n_step_cells - 1 - n_step_short(builder.view))
+            builder.add(LimitDraft(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_draft))
 
 
-def _cut_chunks(sketch: PlanSketch) -> None:
-    prompts = [slot for slot in sketch.view.residents() if slot.phase is SlotPhase.PROCESSING_PROMPT]
+def _cut_chunks(builder: PlanBuilder) -> None:
+    prompts = [slot for slot in builder.view.residents() if slot.phase is SlotPhase.PROCESSING_PROMPT]
     for slot in sorted(prompts, key=lambda slot: -slot.request_order):
-        if n_step_short(sketch.view) <= 0:
+        if n_step_short(builder.view) <= 0:
             return
-        n_tokens = 0 if slot.is_media_step else max(0, slot.n_step_cells - _n_chunk_cells_over(sketch))
+        n_tokens = 0 if slot.is_media_step else max(0, slot.n_step_cells - _n_chunk_cells_over(builder))
         if n_tokens:
-            sketch.add(LimitPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_tokens))
+            builder.add(LimitPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED, n_tokens))
         else:
-            sketch.add(HoldPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED))
+            builder.add(HoldPrompt(slot.slot_id, Reason.NOBODY_CAN_BE_PARKED))
 
 
-def _n_chunk_cells_over(sketch: PlanSketch) -> int:
+def _n_chunk_cells_over(builder: PlanBuilder) -> int:
     """By how much the chunks must shrink: the shortage, and what they ask beyond the batch that they share."""
-    chunks = [s.n_step_cells for s in sketch.view.residents() if s.n_prompt_left and not s.is_media_step]
-    return n_step_short(sketch.view) + max(0, sum(chunks) - sketch.view.n_batch_tokens)
+    chunks = [s.n_step_cells for s in builder.view.residents() if s.n_prompt_left and not s.is_media_step]
+    return n_step_short(builder.view) + max(0, sum(chunks) - builder.view.n_batch_tokens)
 
 
-def _fail_latest(sketch: PlanSketch) -> None:
+def _fail_latest(builder: PlanBuilder) -> None:
     """One at a time: the others go on with what it gave back, in this pass or (prompts held above) in the next."""
     has_failed = False
-    while n_step_short(sketch.view) > 0 or (_is_stuck(sketch) and not has_failed):
-        failing = [slot for slot in sketch.view.residents() if not slot.has_transfer_in_flight]
+    while n_step_short(builder.view) > 0 or (_is_stuck(builder) and not has_failed):
+        failing = [slot for slot in builder.view.residents() if not slot.has_transfer_in_flight]
         if not failing:
             return
         latest = max(failing, key=lambda slot: slot.request_order)
-        sketch.add(FailContext(latest.slot_id, Reason.NOBODY_CAN_BE_PARKED))
+        builder.add(FailContext(latest.slot_id, Reason.NOBODY_CAN_BE_PARKED))
         has_failed = True
 
 
-def _is_stuck(sketch: PlanSketch) -> bool:
+def _is_stuck(builder: PlanBuilder) -> bool:
     """Whether everybody who runs was told to hold still, with no copy under way that would change that."""
-    residents = list(sketch.view.residents())
+    residents = list(builder.view.residents())
     return bool(residents) and not any(slot.n_step_cells or slot.has_transfer_in_flight for slot in residents)

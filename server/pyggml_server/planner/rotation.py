@@ -3,8 +3,8 @@
 Both stand in one line by the time since which they wait, so that chats that take turns with each other cannot keep a
 prompt out for ever. The residents who have been in the longest leave, as few as it takes. A resident keeps its place
 for `rotate_s` too: with a long line every pass would rotate otherwise, and a turn would be one token long.
-Never while a park is in flight: a rotation whose copy lands late is looked at again on the pass that sees it land, and
-whoever waits finds the room. The last resident may leave: somebody takes its place.
+No rotation starts while a park is in flight. A rotation whose copy completes late is decided again on the pass that
+sees it complete, and the waiter finds the room. The last resident may leave: the waiter takes its place.
 A budget that could hold the resident, but not beside what it holds now, gives no turn. One that could not hold it even
 alone is no reason to let others wait for ever: then the resident leaves without its state (rule 8).
 """
@@ -17,10 +17,15 @@ from dataclasses import dataclass, replace
 from pyggml_server.planner.budget import give_backs_for_park
 from pyggml_server.planner.margins import n_restore_short, n_step_short, promised_prompts
 from pyggml_server.planner.plan import Reason, Recompute, RefuseRotation
+from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
+from pyggml_server.planner.reclaim import (
+    n_reclaimable_cells,
+    n_reclaimable_prefix_cells,
+    reclaim_actions,
+    reclaim_prefixes,
+)
 from pyggml_server.planner.restores import admit, ready_head
-from pyggml_server.planner.sketch import PlanSketch
-from pyggml_server.planner.spare import n_prefix_cells, n_spare_cells, prefix_sacrifices, spare_actions
 from pyggml_server.planner.units import Unit, is_parkable, resident_units
 from pyggml_server.planner.victims import frees_late, park_actions, without
 from pyggml_server.planner.view import SlotPhase, SlotView, View
@@ -36,41 +41,41 @@ class Room:
 
     def fits(self, view: View) -> bool:
         """Whether the room is there once everything that costs nobody a park is given up."""
-        return self.short_of(view) <= n_spare_cells(view) + n_prefix_cells(view, self.keep_slot)
+        return self.short_of(view) <= n_reclaimable_cells(view) + n_reclaimable_prefix_cells(view, self.keep_slot)
 
 
-def give_prompt_its_turn(sketch: PlanSketch, policy: Policy) -> bool:
+def give_prompt_its_turn(builder: PlanBuilder, policy: Policy) -> bool:
     """Start the first prompt in line if its turn has come, parking for it whom it takes and the budget allows.
 
     False when whoever is parked has to wait for that: they were parked later than this prompt began to wait, and small
     ones that come in first would keep the room for it from ever being whole.
     """
-    prompt = next(iter(sketch.view.started()), None)
-    if prompt is None or not has_turn(sketch.view, policy, prompt) or _starts_anyway(sketch.view, prompt):
+    prompt = next(iter(builder.view.started()), None)
+    if prompt is None or not has_turn(builder.view, policy, prompt) or _starts_anyway(builder.view, prompt):
         return True
     whole = replace(prompt, n_step_cells=prompt.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
     room = Room(lambda view: n_step_short(view, [whole]), keep_slot=prompt.slot_id)
-    if _may_rotate(sketch, prompt) and _make_room(sketch, policy, prompt, room, for_request=prompt.request_order):
-        sketch.start(sketch.view.slot(prompt.slot_id))
+    if _may_rotate(builder, prompt) and _make_room(builder, policy, prompt, room, for_request=prompt.request_order):
+        builder.start(builder.view.slot(prompt.slot_id))
         return True
     # host memory refuses it its turn: the parked, who would give memory back, must not wait for that
-    return bool(sketch.view.slot(prompt.slot_id).is_rotation_refusal_known or sketch.view.refused_parks)
+    return bool(builder.view.slot(prompt.slot_id).is_rotation_refusal_known or builder.view.refused_parks)
 
 
-def give_head_its_turn(sketch: PlanSketch, policy: Policy) -> None:
+def give_head_its_turn(builder: PlanBuilder, policy: Policy) -> None:
     """Park the longest residents for the head of the line, if its turn has come and the budget holds all states."""
-    head = ready_head(sketch)
-    if head is None or policy.rotate_s <= 0 or not _is_due(sketch.view, policy, head[0].parked_at_s):
+    head = ready_head(builder)
+    if head is None or policy.rotate_s <= 0 or not _is_due(builder.view, policy, head[0].parked_at_s):
         return
     room = Room(lambda view: n_restore_short(view, head, policy))
-    if _may_rotate(sketch) and _make_room(sketch, policy, head[0], room):
-        admit(sketch, policy, head, Reason.ROTATION)
+    if _may_rotate(builder) and _make_room(builder, policy, head[0], room):
+        admit(builder, policy, head, Reason.ROTATION)
 
 
-def _may_rotate(sketch: PlanSketch, prompt: SlotView | None = None) -> bool:
+def _may_rotate(builder: PlanBuilder, prompt: SlotView | None = None) -> bool:
     """Whether no park is in flight or ordered, and no other prompt was promised the room that a park makes."""
-    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in sketch.view.slots)
-    return not (sketch.has_parks or is_leaving or any(slot != prompt for slot in promised_prompts(sketch.view)))
+    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in builder.view.slots)
+    return not (builder.has_parks or is_leaving or any(slot != prompt for slot in promised_prompts(builder.view)))
 
 
 def has_turn(view: View, policy: Policy, slot: SlotView) -> bool:
@@ -81,7 +86,7 @@ def has_turn(view: View, policy: Policy, slot: SlotView) -> bool:
 
 
 def _starts_anyway(view: View, slot: SlotView) -> bool:
-    return not view.waiting() and n_step_short(view, [slot]) <= n_spare_cells(view)
+    return not view.waiting() and n_step_short(view, [slot]) <= n_reclaimable_cells(view)
 
 
 def _is_due(view: View, policy: Policy, waits_since_s: float) -> bool:
@@ -89,23 +94,23 @@ def _is_due(view: View, policy: Policy, waits_since_s: float) -> bool:
 
 
 def _make_room(
-    sketch: PlanSketch, policy: Policy, waiter: SlotView, room: Room, for_request: int | None = None
+    builder: PlanBuilder, policy: Policy, waiter: SlotView, room: Room, for_request: int | None = None
 ) -> bool:
     """Make all of this room, at once. False when it cannot be made, or comes free only later."""
-    leaving = _leaving(sketch.view, policy, room)
+    leaving = _leaving(builder.view, policy, room)
     if leaving is None:
         return False
-    if not _budget_holds(sketch.view, leaving):
+    if not _budget_holds(builder.view, leaving):
         if not waiter.is_rotation_refusal_known:
-            sketch.add(RefuseRotation(waiter.slot_id, Reason.BUDGET_TOO_SMALL))
+            builder.add(RefuseRotation(waiter.slot_id, Reason.BUDGET_TOO_SMALL))
         return False
     for unit in leaving:
-        parks = park_actions(sketch.view, unit, Reason.ROTATION, for_request)
-        sketch.extend(parks or [Recompute(slot.slot_id, Reason.ROTATION) for slot in unit])
+        parks = park_actions(builder.view, unit, Reason.ROTATION, for_request)
+        builder.extend(parks or [Recompute(slot.slot_id, Reason.ROTATION) for slot in unit])
         if parks and frees_late(unit):
             return False
-    sketch.extend(spare_actions(sketch.view, room.short_of(sketch.view), Reason.ROTATION))
-    sketch.extend(prefix_sacrifices(sketch.view, room.short_of(sketch.view), Reason.ROTATION, room.keep_slot))
+    builder.extend(reclaim_actions(builder.view, room.short_of(builder.view), Reason.ROTATION))
+    builder.extend(reclaim_prefixes(builder.view, room.short_of(builder.view), Reason.ROTATION, room.keep_slot))
     return True
 
 

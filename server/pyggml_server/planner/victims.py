@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from pyggml_server.planner.budget import give_backs_for_park
-from pyggml_server.planner.foresee import after, after_landing
+from pyggml_server.planner.effects import apply_completed, apply_to
 from pyggml_server.planner.plan import Action, Park, Reason, Recompute, RefusePark
 from pyggml_server.planner.policy import Policy, VictimPolicy
 from pyggml_server.planner.units import Unit, is_droppable, is_parkable, n_owned_cells, resident_units
@@ -88,14 +88,14 @@ def refusal(unit: Unit) -> list[RefusePark]:
 
 
 def frees_late(unit: Unit) -> bool:
-    """Whether its cells come free only when the copy lands."""
-    return any(slot.frees_on_landing for slot in unit)
+    """Whether its cells come free only when the copy completes."""
+    return any(slot.frees_on_completion for slot in unit)
 
 
 def without(view: View, unit: Unit) -> View:
-    """The view once this unit has left, and its park, if it is one, has landed."""
+    """The view once this unit has left, and its park, if it is one, has completed."""
     for action in leave_actions(view, unit, Reason.STEP_SHORT):
-        view = after_landing(view, action) if isinstance(action, Park) else after(view, action)
+        view = apply_completed(view, action) if isinstance(action, Park) else apply_to(view, action)
     return view
 
 

@@ -72,7 +72,7 @@ class SlotView:
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
       has_transfer_in_flight  any copy of its state is under way: a prompt-cache save of an IDLE slot included, and the
                           last part of a restore, beside which the slot runs already.
-      frees_on_landing    a park of it gives its cells back only when the copy lands (asynchronous, not staged).
+      frees_on_completion  a park of it gives its cells back only when the copy completes (asynchronous, not staged).
       state_bytes         host memory that a park of it needs (target and draft together); residents' may be left at 0
                           for a first look (`Plan.has_parks`).
       buffer_bytes        host memory that it holds now, used or kept for its next park.
@@ -102,7 +102,7 @@ class SlotView:
     needs_refill: bool = False
     has_pending_shift: bool = False
     has_transfer_in_flight: bool = False
-    frees_on_landing: bool = False
+    frees_on_completion: bool = False
     state_bytes: int = 0
     buffer_bytes: int = 0
     group_id: int | None = None

@@ -1,4 +1,4 @@
-"""`after(view, action)`: the view as it will be once one action was carried out. Pure; makes no choices.
+"""`apply_to(view, action)`: the view as it will be once one action was carried out. Pure; makes no choices.
 
 This is how one plan can order several steps: each decision is made on the view that the earlier ones leave behind.
 """
@@ -27,12 +27,12 @@ from pyggml_server.planner.plan import (
 from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
 
 
-def after(view: View, action: Action) -> View:
+def apply_to(view: View, action: Action) -> View:
     """The view after one action. A park that frees its cells late is PREEMPTING and still holds them."""
     slot = view.slot(action.slot_id)
     match action:
         case Park():
-            return _parked(view, slot, action, has_landed=not slot.frees_on_landing)
+            return _parked(view, slot, action, is_completed=not slot.frees_on_completion)
         case Recompute():
             return _dropped(view, slot)
         case Restore():
@@ -52,12 +52,12 @@ def after(view: View, action: Action) -> View:
             return _with(view, _after_limit(slot, action))
 
 
-def after_landing(view: View, park: Park) -> View:
-    """The view once this park has landed, whenever its cells come free."""
-    return _parked(view, view.slot(park.slot_id), park, has_landed=True)
+def apply_completed(view: View, park: Park) -> View:
+    """The view once this park has completed, whenever its cells come free."""
+    return _parked(view, view.slot(park.slot_id), park, is_completed=True)
 
 
-def after_start(view: View, slot: SlotView) -> View:
+def start_prompt(view: View, slot: SlotView) -> View:
     """The view once this started prompt may take its chunk: it runs, and has not decoded yet."""
     running = replace(slot, phase=SlotPhase.PROCESSING_PROMPT, has_run_since_restore=False)
     return _with(view, running)
@@ -89,17 +89,17 @@ def _with(view: View, slot: SlotView, n_used: int = 0, held_bytes: int = 0) -> V
     )
 
 
-def _parked(view: View, slot: SlotView, park: Park, *, has_landed: bool) -> View:
+def _parked(view: View, slot: SlotView, park: Park, *, is_completed: bool) -> View:
     parked = replace(
         slot,
-        phase=SlotPhase.PREEMPTED if has_landed else SlotPhase.PREEMPTING,
-        n_cells_owned=0 if has_landed else slot.n_cells_owned,
+        phase=SlotPhase.PREEMPTED if is_completed else SlotPhase.PREEMPTING,
+        n_cells_owned=0 if is_completed else slot.n_cells_owned,
         parked_for_request=park.for_request,
-        has_transfer_in_flight=not has_landed,
+        has_transfer_in_flight=not is_completed,
         buffer_bytes=max(slot.buffer_bytes, slot.state_bytes),
         **_in_line(view),
     )
-    n_freed = _n_freed_by_park(view, slot) if has_landed else 0
+    n_freed = _n_freed_by_park(view, slot) if is_completed else 0
     return _with(view, parked, n_used=-n_freed, held_bytes=charge_bytes(slot))
 
 
@@ -137,12 +137,12 @@ def _n_freed_by_park(view: View, slot: SlotView) -> int:
     if slot.group_id is None:
         return slot.n_cells_owned
     others = (other for other in view.slots if other.group_id == slot.group_id and other.slot_id != slot.slot_id)
-    stays = any(other.phase in RESIDENT_PHASES or _holds_until_landing(other) for other in others)
+    stays = any(other.phase in RESIDENT_PHASES or _holds_until_completion(other) for other in others)
     return slot.n_cells_owned if stays else view.group(slot.group_id).n_cells_owned
 
 
-def _holds_until_landing(slot: SlotView) -> bool:
-    return slot.phase is SlotPhase.PREEMPTING and slot.has_transfer_in_flight and slot.frees_on_landing
+def _holds_until_completion(slot: SlotView) -> bool:
+    return slot.phase is SlotPhase.PREEMPTING and slot.has_transfer_in_flight and slot.frees_on_completion
 
 
 def _restoring(view: View, slot: SlotView) -> View:

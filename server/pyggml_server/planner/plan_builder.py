@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyggml_server.planner.foresee import after, after_start
+from pyggml_server.planner.effects import apply_to, start_prompt
 from pyggml_server.planner.plan import Action, Park, Plan, Recompute
 from pyggml_server.planner.view import SlotView, View
 
 
-class PlanSketch:
+class PlanBuilder:
     """Grows by `add`; `view` is always the view after every order so far, `newcomers` the prompts it lets start."""
 
     __slots__ = ("_actions", "_parked", "newcomers", "view")
@@ -27,13 +27,13 @@ class PlanSketch:
     def extend(self, actions: Iterable[Action]) -> None:
         for action in actions:
             self._actions.append(action)
-            self.view = after(self.view, action)
+            self.view = apply_to(self.view, action)
             if isinstance(action, Park | Recompute):
                 self._parked.add(action.slot_id)
 
     def start(self, slot: SlotView) -> None:
         """Let a started prompt take its chunk in this pass: no order is needed, but those after it must count it."""
-        self.view = after_start(self.view, slot)
+        self.view = start_prompt(self.view, slot)
         self.newcomers.add(slot.slot_id)
 
     def has_parked(self, slot: SlotView) -> bool:

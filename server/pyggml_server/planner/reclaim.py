@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyggml_server.planner.foresee import n_trimmed_cells
+from pyggml_server.planner.effects import n_trimmed_cells
 from pyggml_server.planner.plan import DropIdlePrompt, Reason, TrimStarted
 from pyggml_server.planner.view import SlotPhase, SlotView, View
 
 
-def spare_actions(view: View, n_short: int, reason: Reason) -> list[TrimStarted | DropIdlePrompt]:
+def reclaim_actions(view: View, n_short: int, reason: Reason) -> list[TrimStarted | DropIdlePrompt]:
     """Free at least `n_short` cells, or all there are.
 
     Leftovers first, since they are of no more use to anybody; then cached prompts, the one unused for longest first.
@@ -27,19 +27,19 @@ def spare_actions(view: View, n_short: int, reason: Reason) -> list[TrimStarted 
     return chosen
 
 
-def n_spare_cells(view: View) -> int:
-    """All the cells that `spare_actions` could free."""
+def n_reclaimable_cells(view: View) -> int:
+    """All the cells that `reclaim_actions` could free."""
     n_leftover = sum(n_trimmed_cells(slot, slot.n_kept_cells) for slot in view.started())
     return n_leftover + sum(slot.n_cells_owned for slot in _cached(view))
 
 
-def n_prefix_cells(view: View, keep_slot: int | None = None) -> int:
-    """All the cells that `prefix_sacrifices` could free once `spare_actions` has freed its own."""
+def n_reclaimable_prefix_cells(view: View, keep_slot: int | None = None) -> int:
+    """All the cells that `reclaim_prefixes` could free once `reclaim_actions` has freed its own."""
     waiting = (slot for slot in view.started() if slot.slot_id != keep_slot)
     return sum(n_trimmed_cells(slot, 0) - n_trimmed_cells(slot, slot.n_kept_cells) for slot in waiting)
 
 
-def prefix_sacrifices(view: View, n_short: int, reason: Reason, keep_slot: int | None = None) -> list[TrimStarted]:
+def reclaim_prefixes(view: View, n_short: int, reason: Reason, keep_slot: int | None = None) -> list[TrimStarted]:
     """Make waiting prompts give up even the prefix that they would have reused, the latest first.
 
     The last thing before somebody fails: a prompt that waits must never stop those for whom it waits.
