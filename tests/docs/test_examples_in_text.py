@@ -1,4 +1,4 @@
-"""The Python in README and in the bindings' docstring compiles, and what needs only a model also runs."""
+"""The Python in the documents and in the bindings' docstring compiles, and what needs only a model also runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import pyggml
 from tests.docs.documents import ROOT, python_blocks, text_of
 
-README_BLOCKS = python_blocks(text_of("README.md"))
+SERVER_BLOCKS = python_blocks(text_of("README.md"))
+BINDINGS_BLOCKS = python_blocks(text_of("docs/reference.md"))
 
 
 def docstring_example() -> str:
@@ -48,17 +49,17 @@ def folder_with_model(tmp_path: Path, smollm2_path: Path) -> Path:
 
 
 def test_there_is_a_block_for_the_server_and_one_for_the_bindings() -> None:
-    first_lines = [block.splitlines()[0] for block in README_BLOCKS]
+    first_lines = [block.splitlines()[0] for block in (*SERVER_BLOCKS, *BINDINGS_BLOCKS)]
     assert first_lines == ["from openai import OpenAI", "from pyggml import Batch, Context, ContextParams, Model"]
 
 
-@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: block.split()[1])
-def test_the_blocks_of_the_readme_compile(block: str) -> None:
-    compile(block, "README.md", "exec")
+@pytest.mark.parametrize("block", [*SERVER_BLOCKS, *BINDINGS_BLOCKS], ids=lambda block: block.split()[1])
+def test_the_blocks_of_the_documents_compile(block: str) -> None:
+    compile(block, "document", "exec")
 
 
 def test_the_bindings_example_restores_a_sequence_that_goes_on_with_the_same_tokens(folder_with_model: Path) -> None:
-    said = run(README_BLOCKS[1], folder_with_model)
+    said = run(BINDINGS_BLOCKS[0], folder_with_model)
     assert said.splitlines()[-1] == "equal: True"
 
 

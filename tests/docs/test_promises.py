@@ -36,7 +36,7 @@ def shown_default(flag: flags.Flag) -> str:
 
 
 def test_the_flag_table_is_the_flags_with_their_defaults() -> None:
-    (table,) = tables(section(text_of("README.md"), "Flags"))
+    (table,) = tables(section(text_of("docs/reference.md"), "Flags"))
     in_table = [(code_spans(names), code_spans(env), default) for names, env, default, _ in table[1:]]
     in_code = [
         ([*flag.names[:-1], f"{flag.names[-1]} {flag.hint}".rstrip()], [flag.env], shown_default(flag))
@@ -60,7 +60,7 @@ def methods_and_paths(table: list[list[str]]) -> set[tuple[str, str]]:
 
 
 def test_the_endpoint_tables_are_the_routes() -> None:
-    served, need_audio, disabled = map(methods_and_paths, tables(section(text_of("README.md"), "Endpoints")))
+    served, need_audio, disabled = map(methods_and_paths, tables(section(text_of("docs/reference.md"), "Endpoints")))
     all_routes = {
         (method, route.path.replace(":path}", "}"))
         for route in routes(Service(FakeSettings(ui=False)))
@@ -102,10 +102,10 @@ def leads_somewhere(document: Path, target: str) -> bool:
 
 
 def test_a_link_to_a_heading_that_is_not_there_leads_nowhere() -> None:
-    readme = ROOT / "README.md"
-    assert leads_somewhere(readme, "README.md#what-preemption-does")
-    assert not leads_somewhere(readme, "README.md#what-nobody-wrote")
-    assert not leads_somewhere(readme, "#what-nobody-wrote")
+    reference = ROOT / "docs" / "reference.md"
+    assert leads_somewhere(reference, "reference.md#what-preemption-does")
+    assert not leads_somewhere(reference, "reference.md#what-nobody-wrote")
+    assert not leads_somewhere(reference, "#what-nobody-wrote")
 
 
 def test_the_guide_explains_every_metric_of_ours() -> None:

@@ -16,11 +16,11 @@ NOT_THE_SAME = {"/metrics", "/slots"}
 TOKENIZE = b'{"content":"a b"}'
 
 
-def paths_in_readme() -> list[str]:
-    """Every address of the API that README names."""
+def documented_paths() -> list[str]:
+    """Every address of the API that the reference names."""
     spans = [
         span
-        for table in tables(section(text_of("README.md"), "Endpoints"))
+        for table in tables(section(text_of("docs/reference.md"), "Endpoints"))
         for row in table[1:]
         for span in code_spans(row[0])
     ]
@@ -33,7 +33,7 @@ def assert_same_reply(ours: ServerProcess, stock: ServerProcess, sent: bytes) ->
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("path", paths_in_readme())
+@pytest.mark.parametrize("path", documented_paths())
 def test_a_method_of_an_address(ours: ServerProcess, stock: ServerProcess, path: str, method: str) -> None:
     if path in NOT_THE_SAME and method in ("GET", "HEAD"):
         pytest.skip("not the same on purpose")
@@ -41,7 +41,7 @@ def test_a_method_of_an_address(ours: ServerProcess, stock: ServerProcess, path:
 
 
 @pytest.mark.parametrize("body", [None, b"", b"{", b"\xff", b'{"a":1}{"a":1}', b"[" * 400 + b"]" * 400], ids=repr)
-@pytest.mark.parametrize("path", [path for path in paths_in_readme() if "/streams/" not in path])
+@pytest.mark.parametrize("path", [path for path in documented_paths() if "/streams/" not in path])
 def test_a_body_that_is_none(ours: ServerProcess, stock: ServerProcess, path: str, body: bytes | None) -> None:
     assert_same_reply(ours, stock, request("POST", path, body=body))
 
