@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server import cli
+from pyggml_server.errors import UsageError
 from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
 from pyggml_server.messages import Deliver, EnginePort
-from pyggml_server.native.errors import UsageError
 from pyggml_server.signals import Signals
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, SetupError, listen

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
-from pyggml_server.engine.apply import Applier
+from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.planner.plan import Park, Plan, Reason
 
 from tests.bench.stall.__main__ import verdict

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from pyggml_server.engine.slot import Job, Slot
-from pyggml_server.engine.slot_states import SlotPhase
-from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import Transfer, TransferRefusedError
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.slot import Job, Slot
+from pyggml_server.engine.slots.slot_states import SlotPhase
+from pyggml_server.engine.transfers.transfer import Transfer, TransferRefusedError
 from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.task import Task, TaskStats
 from pyggml_server.planner.policy import Policy

@@ -15,8 +15,8 @@ from pyggml_server.engine.loop import Engine
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.request import Request
-from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.native.translator import Translator
+from pyggml_server.request_kind import RequestKind
 
 TIMEOUT_S = 120.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
-from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slots.slot import Slot
 
 from tests.engine.harness import EngineHarness
 

@@ -11,8 +11,8 @@ from pyggml_server.engine import loop
 from pyggml_server.engine.idle_clock import IdleClock
 from pyggml_server.engine.loop import Engine
 from pyggml_server.engine.sleep_guard import SleepGuard
+from pyggml_server.errors import NotLoadedError
 from pyggml_server.messages import Cancelled, Wake
-from pyggml_server.native.errors import NotLoadedError
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness
 

@@ -8,9 +8,9 @@ import random
 from typing import Any
 
 import pytest
-from pyggml_server.engine import apply
-from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
 
 REFUSED_SHARE = 0.1
 #: States of the soak's model are a few MiB: some above, some below these.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import link_pace
+from pyggml_server.engine.transfers import link_pace
 
 from tests.engine import harness as harness_module
 from tests.engine.harness import EngineHarness

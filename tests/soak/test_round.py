@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine.pool import Pool
-from pyggml_server.engine.slot import Slot
+from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.messages import Outbound
 
 from tests.engine.harness import EngineHarness

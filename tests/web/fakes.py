@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from pyggml_server.app import EngineFactory
 from pyggml_server.engine.sleep_guard import SleepGuard
+from pyggml_server.errors import RequestRefusedError, error_object
 from pyggml_server.messages import Call, Cancel, Deliver, Finished, FromWeb, Outbound, Submit, TaskHandle, Token, Wake
-from pyggml_server.native.errors import RequestRefusedError, error_object
-from pyggml_server.native.request_kind import RequestKind
 from pyggml_server.published import Asleep, Snapshot
+from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.ports import TranslatorPort
 
 PATIENCE_S = 30.0  # how long a test waits for what must come; reached only when it fails

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyggml_server.native.errors import RequestRefusedError
+from pyggml_server.errors import RequestRefusedError
 from pyggml_server.web.body import MAX_GRAMMAR_RULES, MAX_NESTING, check_recursion, is_too_deep
 
 

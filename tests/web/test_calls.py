@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Answered, EndReasoning, Failed, SlotAction, SlotVerb
-from pyggml_server.native.errors import error_object
 
 from tests.web.fakes import FakeSettings
 from tests.web.running import Running, one_error, running

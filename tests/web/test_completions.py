@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Began, Cancelled, Failed, Notice, Token
-from pyggml_server.native.errors import error_object
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.request_kind import RequestKind
 
 from tests.web.fakes import PATIENCE_S
 from tests.web.running import Running, one_error

@@ -6,8 +6,8 @@ import asyncio
 import queue
 
 import pytest
+from pyggml_server.errors import RequestRefusedError
 from pyggml_server.messages import Cancel, Cancelled, Failed, Finished, FromWeb, Submit, Token
-from pyggml_server.native.errors import RequestRefusedError
 from pyggml_server.published import Snapshot
 from pyggml_server.web.exchange import Exchange
 from pyggml_server.web.mailbox import Mailbox

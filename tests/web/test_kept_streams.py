@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 import requests
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Failed, Token
-from pyggml_server.native.errors import error_object
 from pyggml_server.web.stream_store import KEPT_AFTER_END_S, KeptStream, OffsetLostError, StreamStore
 
 from tests.web.fakes import PATIENCE_S

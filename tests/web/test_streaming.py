@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import requests
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Began, Cancelled, Failed, Finished, Notice, Token
-from pyggml_server.native.errors import error_object
 
 from tests.web.fakes import PATIENCE_S
 from tests.web.running import Running, one_error

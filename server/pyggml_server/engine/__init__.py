@@ -1,5 +1,4 @@
-"""The engine: one thread that owns the context. Its parts are plain functions and small classes over `EngineState`.
+"""The engine: one thread that owns the context. `loop` has the thread, `passes` one pass, each folder is a room.
 
-loop (`Engine`: the thread and its passes), startup, intake (line and slot choice), observe -> planner -> apply, shifts,
-batching, step, endings, snapshot; slot, slot_states, pool, transfer, counters, host_memory hold what they work on.
+A room's `__init__.py` says what lives in it; which room may import which is a contract in pyproject.toml.
 """

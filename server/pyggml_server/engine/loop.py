@@ -13,19 +13,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine import endings, garbage, landings
-from pyggml_server.engine.apply import Applier
-from pyggml_server.engine.counters import Counters
+from pyggml_server.engine import garbage
+from pyggml_server.engine.admission.dispatch import Reception
 from pyggml_server.engine.idle_clock import IdleClock
+from pyggml_server.engine.lifecycle import endings
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.lifecycle.snapshot import take_snapshot
 from pyggml_server.engine.passes import run_pass
-from pyggml_server.engine.reception import Reception
+from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption.apply import Applier
+from pyggml_server.engine.reporting.counters import Counters
 from pyggml_server.engine.sleep_guard import SleepGuard
-from pyggml_server.engine.snapshot import take_snapshot
-from pyggml_server.engine.staging import staging_bytes
 from pyggml_server.engine.startup import build_state
-from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.transfers.staging import staging_bytes
+from pyggml_server.errors import LoadError
 from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Stop, Submit, Wake
-from pyggml_server.native.errors import LoadError
 from pyggml_server.published import Asleep, Snapshot
 
 if TYPE_CHECKING:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pyggml_server.engine import landings
-from pyggml_server.engine.apply import Applier
-from pyggml_server.engine.batching import build_batch
-from pyggml_server.engine.observe import observe
-from pyggml_server.engine.reception import Reception
-from pyggml_server.engine.shifts import shift_full_slots
-from pyggml_server.engine.size_estimate import budget_is_ample, keep_memory_ahead
-from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.step import run_batch
+from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.batch.build import build_batch
+from pyggml_server.engine.batch.context_shift import shift_full_slots
+from pyggml_server.engine.batch.decode import run_batch
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption.apply import Applier
+from pyggml_server.engine.preemption.observe import observe
+from pyggml_server.engine.transfers.size_estimate import budget_is_ample, keep_memory_ahead
 from pyggml_server.planner.decide import decide
 from pyggml_server.planner.plan import Plan
 

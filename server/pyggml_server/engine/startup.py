@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine.counters import Counters
-from pyggml_server.engine.host_memory import MIB, default_ram_limit_bytes
-from pyggml_server.engine.pool import Pool
-from pyggml_server.engine.side_memory import side_copies
-from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer_choice import TransferChoice, choose_transfers, synchronous_transfers
+from pyggml_server.engine.background.memory import side_copies
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.reporting.counters import Counters
+from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.choice import TransferChoice, choose_transfers, synchronous_transfers
+from pyggml_server.engine.transfers.host_memory_budget import MIB, default_ram_limit_bytes
 from pyggml_server.planner.policy import Policy, VictimPolicy
 
 if TYPE_CHECKING:

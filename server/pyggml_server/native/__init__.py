@@ -1,6 +1,5 @@
 """The one door from the server to llama.cpp: command line, loading, request translation, the call per step.
 
 The only package of the server that imports `pyggml`. Its modules are imported one by one where they are needed:
-`errors` and `request_kind` are pure data and load without the compiled module; `command_line`, `translator` and
-`request` serve the web side, `runtime` the engine.
+`command_line`, `translator` and `request` serve the web side, `runtime` the engine.
 """

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pyggml_server.errors import UsageError
 from pyggml_server.native.border import PyggmlError, call, ffi, lib, take_bytes
-from pyggml_server.native.errors import UsageError
 
 PROGRAM = "llama-server"
 

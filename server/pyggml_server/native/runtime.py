@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 import pyggml
 from pyggml import Context, PinnedPool, PinnedRange
+from pyggml_server.errors import LoadError
 from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
 from pyggml_server.native.command_line import CommandLine
-from pyggml_server.native.errors import LoadError
 from pyggml_server.native.task import Task
 from pyggml_server.native.translator import Translator
 

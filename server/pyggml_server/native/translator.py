@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pyggml_server.errors import NotLoadedError, RequestRefusedError
 from pyggml_server.native.border import call, ffi, lib, take_bytes
-from pyggml_server.native.errors import NotLoadedError, RequestRefusedError
 from pyggml_server.native.request import Request
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.request_kind import RequestKind
 
 _COUNTS = {
     RequestKind.OAI_CHAT: lib.PYGGML_TRANSLATE_COUNT_CHAT,

@@ -12,8 +12,8 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Cancelled, Failed, Finished, Outbound
-from pyggml_server.native.errors import error_object
 from pyggml_server.web.errors import error_response, json_response
 from pyggml_server.web.exchange import Exchange
 from pyggml_server.web.mailbox import STOPPING_MESSAGE

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from pyggml_server.native.errors import RequestRefusedError
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.errors import RequestRefusedError
+from pyggml_server.request_kind import RequestKind
 from pyggml_server.web import unimplemented
 from pyggml_server.web.adapters import AdapterRoutes
 from pyggml_server.web.body import CodingError

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 from starlette.requests import Request
 
-from pyggml_server.native.errors import RequestRefusedError, error_object
+from pyggml_server.errors import RequestRefusedError, error_object
 from pyggml_server.web.form_data import boundary_of, json_of_form
 
 MAX_BODY_BYTES = 100 * 1024 * 1024

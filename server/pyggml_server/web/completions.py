@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from pyggml_server.native.errors import RequestRefusedError
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.errors import RequestRefusedError
+from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.answer import EventStream, collect, open_stream
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import error_response, refusal

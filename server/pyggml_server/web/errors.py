@@ -6,7 +6,7 @@ import json
 
 from starlette.responses import Response
 
-from pyggml_server.native.errors import STATUS_BY_TYPE, RequestRefusedError, error_object
+from pyggml_server.errors import STATUS_BY_TYPE, RequestRefusedError, error_object
 
 JSON_TYPE = "application/json; charset=utf-8"
 

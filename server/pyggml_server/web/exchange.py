@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from pyggml_server.errors import error_object
 from pyggml_server.messages import (
     Answered,
     Cancel,
@@ -21,7 +22,6 @@ from pyggml_server.messages import (
     TaskHandle,
     Token,
 )
-from pyggml_server.native.errors import error_object
 
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES = 200  # what a message costs beside its payload, roughly

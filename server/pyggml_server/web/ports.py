@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pyggml_server.messages import TaskHandle
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.request_kind import RequestKind
 
 
 class FormatterPort(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pyggml_server.native.errors import RequestRefusedError
+from pyggml_server.errors import RequestRefusedError
 from pyggml_server.web.errors import error_response
 from pyggml_server.web.service import Service
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from pyggml_server.errors import error_object
 from pyggml_server.messages import Answered, Began, Cancelled, Failed, Finished, Notice, Outbound, Token
-from pyggml_server.native.errors import error_object
 from pyggml_server.web.mailbox import STOPPING_MESSAGE
 from pyggml_server.web.ports import FormatterPort, RequestPort
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pyggml_server import metrics
-from pyggml_server.native.errors import NotLoadedError
+from pyggml_server.errors import NotLoadedError
 from pyggml_server.web.errors import json_response, refusal
 from pyggml_server.web.ports import TranslatorPort
 from pyggml_server.web.service import Service

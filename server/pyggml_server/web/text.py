@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyggml_server.native.request_kind import RequestKind
+from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import json_response
 from pyggml_server.web.service import Service

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Scope
 
-from pyggml_server.native.errors import error_object
+from pyggml_server.errors import error_object
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import json_response, json_text, refusal
 from pyggml_server.web.leaving import while_client_stays

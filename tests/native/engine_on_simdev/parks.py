@@ -6,11 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from pyggml_server.engine import restores, shared_prompt
-from pyggml_server.engine.async_transfer import AsyncTransfer
-from pyggml_server.engine.copy_in_flight import CopyInFlight
-from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import restores
+from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
+from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
 
 from pyggml import rows_by_position
 from tests.engine.harness import TIMEOUT_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from pyggml_server.engine.bounce import Bounce
+from pyggml_server.engine.background.bounce_buffer import Bounce
 
 from tests.engine.harness import TIMEOUT_S
 from tests.native.simdev_library import SimdevLibrary

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyggml_server.engine import landings
-from pyggml_server.engine.async_transfer import AsyncTransfer
-from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import SyncTransfer
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
+from pyggml_server.engine.transfers.transfer import SyncTransfer
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import HeldParks, RowWatch

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyggml_server.engine import landings
-from pyggml_server.engine.bounce import Bounce
-from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import landings
 from pyggml_server.messages import EndReasoning, SlotAction, SlotVerb
 from pyggml_server.native.kept_prompt import KeptPrompt
 

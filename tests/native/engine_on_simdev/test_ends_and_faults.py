@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import apply
-from pyggml_server.engine.async_transfer import AsyncTransfer
+from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
 from pyggml_server.messages import Cancelled, Failed, Finished
 
 from pyggml.transfers_in_flight import TransfersInFlight

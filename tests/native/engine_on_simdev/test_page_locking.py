@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.engine import loop, passes
-from pyggml_server.engine.apply import Applier
-from pyggml_server.engine.park_memory import NoGapError, NotLockedYetError, ParkMemory
-from pyggml_server.engine.reception import Reception
-from pyggml_server.engine.state import EngineState
+from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption.apply import Applier
+from pyggml_server.engine.transfers.park_memory import NoGapError, NotLockedYetError, ParkMemory
 from pyggml_server.native.runtime import PinnedRange
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished

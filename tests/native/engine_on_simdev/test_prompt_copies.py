@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyggml_server.engine import shared_prompt
-from pyggml_server.engine.bounce import Bounce
-from pyggml_server.engine.prompt_copies import KeptPromptsBeside
-from pyggml_server.engine.side_job import Helper
+from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.jobs import Helper
+from pyggml_server.engine.idle_slots.async_prompt_cache import KeptPromptsBeside
+from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.messages import Cancelled, Finished
 from pyggml_server.native.kept_prompt import KeptPrompt
 from pyggml_server.native.prompt_store import PromptCache
@@ -144,7 +144,7 @@ def test_a_slot_that_waits_for_its_save_is_taken_with_what_it_holds(
 def test_a_state_larger_than_the_memory_is_kept_all_the_same(
     model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyggml_server.engine.side_memory.most_bytes", lambda _: 100_000)
+    monkeypatch.setattr("pyggml_server.engine.background.memory.most_bytes", lambda _: 100_000)
     with engine(model, n_slots=2, staging_mib=16) as harness:
         for slot_id in (0, 0):
             harness.run(**chat(0, 4, n_prompt=300, id_slot=slot_id, **KEEPS))
@@ -157,7 +157,7 @@ def test_a_state_larger_than_the_memory_is_kept_all_the_same(
 def test_a_state_for_which_memory_must_be_page_locked_goes_beside_the_decoding_too(
     staging_mib: int, model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyggml_server.engine.side_memory.FIRST_BYTES", 1)  # one piece at load
+    monkeypatch.setattr("pyggml_server.engine.background.memory.FIRST_BYTES", 1)  # one piece at load
     with engine(model, n_slots=2, staging_mib=staging_mib) as harness:
         n_first_bytes = harness.engine.snapshot().counters.side_copies_bytes
         monkeypatch.setattr(PinnedPool, "fill", lambda *_: pytest.fail("page-locked while somebody may decode"))
@@ -173,7 +173,7 @@ def test_a_state_for_which_memory_must_be_page_locked_goes_beside_the_decoding_t
 def test_memory_that_the_device_does_not_page_lock_later_leaves_copies_that_are_synchronous(
     model: Path, held: HeldCopies, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyggml_server.engine.side_memory.FIRST_BYTES", 1)
+    monkeypatch.setattr("pyggml_server.engine.background.memory.FIRST_BYTES", 1)
     with engine(model, n_slots=2, staging_mib=16) as harness:
         simdev.set("pin_fails_above_bytes", 0)
         for i in (0, 1):

@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import endings, loop
+from pyggml_server.engine import loop
 from pyggml_server.engine.idle_clock import IdleClock
+from pyggml_server.engine.lifecycle import endings
+from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.loop import Engine
-from pyggml_server.engine.state import EngineState
 from pyggml_server.messages import Cancelled, Wake
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyggml_server.engine.bounce import Bounce
+from pyggml_server.engine.background.bounce_buffer import Bounce
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, SlotAction, SlotVerb
 from pyggml_server.native import slot_file
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import apply, link_pace
-from pyggml_server.engine.copy_in_flight import CopyInFlight
-from pyggml_server.engine.link_pace import LinkPace
+from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.transfers import link_pace
+from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
+from pyggml_server.engine.transfers.link_pace import LinkPace
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import RowWatch

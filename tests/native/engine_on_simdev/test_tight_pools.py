@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine import landings, restores
-from pyggml_server.engine.async_transfer import AsyncTransfer
-from pyggml_server.engine.copy_in_flight import CopyInFlight
-from pyggml_server.engine.slot import Slot
-from pyggml_server.engine.state import EngineState
-from pyggml_server.engine.transfer import TransferRefusedError
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import landings, restores
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
+from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import RowWatch

@@ -1,0 +1,194 @@
+"""Tasks on their way to a slot: which slot a task gets, and the line of those that found none. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.admission.admissible import why_it_cannot_run
+from pyggml_server.engine.idle_slots.async_prompt_cache import KeptPromptsBeside
+from pyggml_server.engine.idle_slots.prompt_cache import KeptPrompts
+from pyggml_server.engine.lifecycle import endings
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.slot import Job, Slot
+from pyggml_server.engine.slots.slot_states import SlotPhase
+
+if TYPE_CHECKING:
+    from pyggml_server.native.task import Task
+
+log = logging.getLogger(__name__)
+
+KEPT_SHARE = 0.5  # a slot that would keep less of what it holds gives it to the prompt cache first
+
+
+class Intake:
+    """The line in front of the slots, first come first served among those whose slot is free."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._kept = _kept_prompts(state)
+        self._line: deque[Job] = deque()
+
+    def __len__(self) -> int:
+        return sum(1 + len(job.children) for job in self._line)
+
+    def add(self, task_id: int, task: Task) -> None:
+        """A new task: into the line. One that cannot ever run does not wait there while all slots are busy."""
+        state = self._state
+        state.n_requests += 1
+        job = Job(task_id, task, state.n_requests, task.tokens.tolist())
+        if self._joins_its_parent(job):
+            return
+        refusal = why_it_cannot_run(job, state.runtime)
+        if refusal is None or any(slot.is_free_for(job) for slot in state.slots):
+            self._line.append(job)
+            return
+        endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
+        task.close()
+
+    def _joins_its_parent(self, job: Job) -> bool:
+        """Where a request wants several answers (n > 1) their jobs wait as one, with the first."""
+        for other in self._line:
+            if other.task is job.task.parent and other.prompt:
+                other.children.append(job)
+                return True
+        return False
+
+    def cancel(self, task_id: int) -> bool:
+        """Take a task out of the line, and those that wait for its prompt with it. False if it is not there."""
+        for job in self._line:
+            if job.task_id == task_id:
+                self._line.remove(job)
+                self._end_as_cancelled(job, *job.children)
+                return True
+            for child in job.children:
+                if child.task_id == task_id:
+                    job.children.remove(child)
+                    job.n_children_gone += 1
+                    self._end_as_cancelled(child)
+                    return True
+        return False
+
+    def _end_as_cancelled(self, *jobs: Job) -> None:
+        for job in jobs:
+            for slot in self._state.slots:
+                if slot.reserved_for is job:
+                    slot.reserved_for = None
+            job.task.close()
+            endings.cancel_unplaced(self._state, job.task_id)
+
+    def cancel_all(self) -> None:
+        """Take every task out of the line."""
+        while self._line:
+            self.cancel(self._line[0].task_id)
+
+    def place(self) -> None:
+        """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
+        for job in list(self._line):
+            if self._state.is_held_up:
+                return
+            chosen = self._choose(job) if self._has_room_for_all(job) else None
+            if chosen is not None and not self._exchanges_first(*chosen, job):
+                self._line.remove(job)  # before anything can go wrong with it: the others keep their places
+                self._try_to_launch(*chosen, job)
+
+    def _exchanges_first(self, slot: Slot, loses_much: bool, job: Job) -> bool:
+        """Whether the slot, which is the job's from now on, changes prompts beside the decoding, for which it waits."""
+        slot.drop_side_job()
+        if loses_much and not job.task.embeds and self._kept.exchange_beside(slot, job):
+            slot.reserved_for = job
+            return True
+        return False
+
+    def _has_room_for_all(self, job: Job) -> bool:
+        """Whether the job's children have all arrived, and each finds an idle slot too."""
+        n_missing = job.task.n_children - job.n_children_gone - len(job.children) if job.prompt else 0
+        n_idle = sum(slot.is_free_for(job) for slot in self._state.slots)
+        return n_missing == 0 and n_idle > len(job.children)
+
+    def _choose(self, job: Job) -> tuple[Slot, bool] | None:
+        """An idle slot for the job, and whether the slot would lose so much that the prompt cache should have it."""
+        slots = self._state.slots
+        reserved = next((slot for slot in slots if slot.reserved_for is job), None)
+        if reserved is not None:
+            return (reserved, False) if reserved.is_free_for(job) else None
+        if job.task.id_slot != -1:
+            wanted = slots[job.task.id_slot % len(slots)]
+            share = self._share_above_threshold(wanted, job)
+            return (wanted, self._loses_much(wanted, job, share)) if wanted.is_free_for(job) else None
+        idle = [slot for slot in slots if slot.is_free_for(job)]
+        if not idle:
+            return None
+        share, similar = max(
+            ((self._share_above_threshold(slot, job), slot) for slot in idle), key=lambda pair: pair[0]
+        )
+        if share > 0.0:
+            return similar, self._loses_much(similar, job, share)
+        # of slots that were never used llama-server takes the last
+        return min(idle, key=lambda slot: (slot.last_used_s, -slot.id)), True
+
+    def _share_above_threshold(self, slot: Slot, job: Job) -> float:
+        """The share of the prompt that the slot holds; 0 if it is not above --slot-prompt-similarity."""
+        threshold = self._state.runtime.slot_prompt_similarity
+        if threshold == 0.0 or not job.prompt:
+            return 0.0
+        n_common = slot.adapters.n_common(job.task.adapters, self._state.pool.n_common(slot, job.prompt))
+        share = n_common / job.n_prompt
+        return share if share > threshold else 0.0
+
+    def _loses_much(self, slot: Slot, job: Job, share: float) -> bool:
+        has_threshold = self._state.runtime.slot_prompt_similarity != 0.0
+        return has_threshold and bool(slot.tokens) and share * job.n_prompt < KEPT_SHARE * len(slot.tokens)
+
+    def _try_to_launch(self, slot: Slot, loses_much: bool, job: Job) -> None:
+        """A job that cannot be launched fails, and nobody else with it."""
+        slot.job = job
+        slot.reserved_for = None
+        slot.started_at_s = self._state.clock()
+        slot.state.move(SlotPhase.STARTED)
+        self._seat_children(slot, job)
+        try:
+            for child in slot.children:
+                if self._state.policy.is_enabled:  # else it makes room when the prompt comes, as in llama-server
+                    self._state.pool.clear(child)
+                child.active_job.task.start(child.id, child.n_ctx, 0)
+            if loses_much and not job.task.embeds:
+                self._kept.exchange(slot, job)
+            self._launch(slot, job)
+        except Exception as error:
+            log.exception("slot %d: task %d could not be launched", slot.id, job.task_id)
+            endings.fail_and_clear(self._state, slot, f"got exception: {error}")
+
+    def _seat_children(self, slot: Slot, job: Job) -> None:
+        """The children take the first idle slots, as in llama-server, and wait there for their parent's prompt."""
+        idle = [other for other in self._state.slots if other.is_free_for(None)]
+        for child, its_slot in zip(job.children, idle, strict=False):
+            its_slot.drop_side_job()
+            its_slot.job = child
+            its_slot.started_at_s = slot.started_at_s
+            its_slot.state.move(SlotPhase.WAIT_OTHER)
+            slot.children.append(its_slot)
+        job.children = []
+
+    def _launch(self, slot: Slot, job: Job) -> None:
+        task = job.task
+        self._state.pool.adapt(slot, task.adapters)
+        self._kept.keep_idle(other for other in self._state.slots if other is not slot)
+        refusal = why_it_cannot_run(job, self._state.runtime)
+        if refusal is not None:  # only here, as in llama-server: its slot counts as used
+            endings.fail(self._state, slot, refusal.message, refusal.error_type, **refusal.extra)
+            return
+        may_reuse = task.caches_prompt and not task.embeds
+        job.n_kept = self._state.pool.reusable_prefix(slot, job.prompt, may_reuse, task.n_cache_reuse)
+        log.info("slot %d: processing task %d: %d tokens, %d kept", slot.id, job.task_id, job.n_prompt, job.n_kept)
+        if job.n_prompt == 0:
+            job.task.start(slot.id, slot.n_ctx, 0)
+            endings.finish(self._state, slot)
+
+
+def _kept_prompts(state: EngineState) -> KeptPrompts:
+    """The prompt cache: copied beside the decoding where that can be."""
+    if state.side is None:
+        return KeptPrompts(state.runtime, state.pool, state.slots)
+    return KeptPromptsBeside(state.runtime, state.pool, state.slots, state.side)

@@ -1,0 +1,77 @@
+"""What is copied beside the decoding for no chat that runs: prompts to and from the prompt cache, slots' files.
+
+Engine thread. Page-locked memory for each direction and one helper thread, however many jobs there are: they take
+turns, in the order in which they came. None of it where copies cannot be asynchronous.
+"""
+
+from __future__ import annotations
+
+from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.jobs import Helper, SideJob, Steps, Turn
+from pyggml_server.engine.slots.slot import Slot
+
+
+class SideCopies:
+    """The jobs that are under way. `out` and `into`: the memory on the way out of the pool and into it."""
+
+    def __init__(self, out: Bounce, into: Bounce) -> None:
+        self.out = out
+        self.into = into
+        self.helper = Helper()
+        self._jobs: list[SideJob] = []
+
+    def start(self, what: str, steps: Steps[None], *, is_optional: bool = False) -> SideJob:
+        """Begin a job, in the line behind the others; but optional ones are behind all that are not."""
+        job = SideJob(what, steps, is_optional=is_optional)
+        n_before = sum(not (is_before.can_be_dropped and not is_optional) for is_before in self._jobs)
+        self._jobs.insert(n_before, job)
+        return job
+
+    def poll(self) -> None:
+        """Let every job go as far as it can. Blocks for no copy, but for a piece that is page-locked in each direction
+        where a job needs more memory."""
+        self.out.grow()
+        self.into.grow()
+        for job in list(self._jobs):
+            job.advance()
+        self._jobs = [job for job in self._jobs if not job.is_done()]
+
+    @property
+    def are_under_way(self) -> bool:
+        """Whether any job has not ended."""
+        return any(not job.is_done() for job in self._jobs)
+
+    @property
+    def n_bytes(self) -> int:
+        """Page-locked memory."""
+        return self.out.pinned_bytes + self.into.pinned_bytes
+
+    def turn(self, bounce: Bounce) -> Turn:
+        """What a job yields before it takes the memory."""
+        return Turn(lambda: bounce.is_taken, lambda: self._free(bounce))
+
+    def wait_for_slot(self, slot: Slot) -> None:
+        """Block until no job needs what the slot holds."""
+        while slot.side_job is not None and not slot.side_job.is_done():
+            slot.side_job.wait_for_step()
+        slot.side_job = None
+
+    def wait_for_copies(self) -> None:
+        """Block until no copy touches the pool."""
+        self.out.wait()
+        self.into.wait()
+
+    def _free(self, bounce: Bounce) -> None:
+        """Block until nobody has the memory."""
+        for job in list(self._jobs):
+            while bounce.is_taken and not job.is_done() and not job.waits_in_line:
+                job.wait_for_step()
+
+    def close(self) -> None:
+        """End every job and give all memory up; before the context is freed. Blocks for what is under way."""
+        for job in self._jobs:
+            job.close()
+        self._jobs.clear()
+        self.helper.close()
+        self.out.close()
+        self.into.close()

@@ -1,0 +1,1 @@
+"""One decode: what goes into it, the call, and what comes out of it."""

@@ -1,0 +1,75 @@
+"""The cached prompts of idle slots, when somebody needs their cells and the planner is not asked. Engine thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from pyggml_server.engine.background.jobs import Steps
+from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.slot import Slot
+
+log = logging.getLogger(__name__)
+
+
+def drop_one(state: EngineState, why: str, *, for_slot: Slot | None = None) -> bool:
+    """Give up the prompt that was unused for longest, but none that is being copied. False if there is none.
+
+    `for_slot`: what goes on there and needs the cells may wait for others; who is to get a prompt keeps it.
+    """
+    idle = [slot for slot in _with_prompts(state, for_slot) if slot.side_job is None]
+    if not state.policy.is_enabled or for_slot is not None:
+        idle = [slot for slot in idle if slot.reserved_for is None]  # in llama-server that task runs by now
+    if not state.runtime.is_unified or not idle:
+        return False
+    # without the planner the first one goes, as in llama-server
+    slot = min(idle, key=lambda slot: slot.last_used_s) if state.policy.is_enabled else idle[0]
+    log.warning("slot %d: dropping the cached prompt of %d tokens: %s", slot.id, len(slot.tokens), why)
+    state.pool.clear(slot)
+    return True
+
+
+def drop_one_for_file(state: EngineState, slot: Slot) -> bool:
+    """Give one up for a slot that is restored from a file. False if there is none, and without the planner, since
+    llama-server gives up none."""
+    return state.policy.is_enabled and drop_one(state, "a slot's file needs its cells", for_slot=slot)
+
+
+def make_room(state: EngineState, copies: SideCopies, slot: Slot, n_cells: int) -> Steps[None]:
+    """Steps of a job: give prompts up until the slot, which holds nothing, finds so many cells, or none is left.
+
+    Those that are on their way to the prompt cache are waited for.
+    """
+    while state.policy.is_enabled and not shared_prompt.has_room(state.pool, state.slots, n_cells):
+        if drop_one_for_file(state, slot):
+            continue
+        leaving = [other for other in _with_prompts(state, slot) if _is_leaving(other)]
+        if not leaving:
+            return
+        yield _Gone(copies, leaving[0])
+
+
+class _Gone:
+    """The moment at which nothing needs what a slot holds."""
+
+    def __init__(self, copies: SideCopies, slot: Slot) -> None:
+        self._copies = copies
+        self._slot = slot
+
+    def is_done(self) -> bool:
+        return self._slot.side_job is None or self._slot.side_job.is_done()
+
+    def wait(self) -> None:
+        self._copies.wait_for_slot(self._slot)
+
+
+def _with_prompts(state: EngineState, for_slot: Slot | None) -> Iterator[Slot]:
+    return (slot for slot in state.slots if slot.is_idle and slot.tokens and slot is not for_slot)
+
+
+def _is_leaving(slot: Slot) -> bool:
+    """Whether it is being saved, or will be when its turn comes: not for somebody who may wait for the same memory."""
+    job = slot.side_job
+    return job is not None and slot.reserved_for is None and (job.can_be_dropped or not job.waits_in_line)

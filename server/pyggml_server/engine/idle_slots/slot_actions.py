@@ -1,0 +1,216 @@
+"""What POST /slots/{id_slot} asks for: a slot saved to a file, restored from one, erased. Engine thread.
+
+An action waits until its slot is idle, and its turn comes before the next completion's. Where copies are asynchronous
+files are written and read beside the decoding (`slot_files.py`). A file holds one sequence in llama.cpp's format, with
+the tokens wrapped as llama-server wraps them, so files go both ways between the two. Actions are no requests: the
+counters leave them out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from pathlib import Path
+
+from pyggml_server.engine.background.jobs import Steps
+from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.idle_slots import idle_prompts
+from pyggml_server.engine.idle_slots.slot_files import SlotFiles, TooLargeError, reason_of
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
+from pyggml_server.errors import error_object
+from pyggml_server.messages import Answered, Cancelled, Failed, Outbound, SlotAction, SlotVerb
+from pyggml_server.native.border import InvalidArgumentError, NoRoomError, PyggmlError
+
+log = logging.getLogger(__name__)
+
+Answer = dict[str, object]
+
+
+class ActionRefusedError(Exception):
+    """The action cannot be done; the message and the error type are llama-server's."""
+
+    def __init__(self, message: str, error_type: str) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+class SlotActions:
+    """The actions that wait for their slot, in the order in which they came, and those that are under way."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._line: deque[SlotAction] = deque()
+        self._under_way: set[int] = set()
+        self._files = None if state.side is None else SlotFiles(state, state.side)
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, action: SlotAction) -> None:
+        """Take one in; `run` does it."""
+        self._line.append(action)
+
+    def cancel(self, task_id: int) -> bool:
+        """Take an action out of the line; one that is under way goes on for nobody. False if there is none."""
+        for action in self._line:
+            if action.task_id == task_id:
+                self._line.remove(action)
+                self._state.outbox.append(Cancelled(task_id))
+                return True
+        if task_id in self._under_way:
+            self._under_way.remove(task_id)
+            self._state.outbox.append(Cancelled(task_id))
+            return True
+        return False
+
+    def cancel_all(self) -> None:
+        """Cancel every action."""
+        for task_id in [*(action.task_id for action in self._line), *self._under_way]:
+            self.cancel(task_id)
+
+    def run(self) -> None:
+        """Do or begin every action whose slot is free; each ends exactly once, whatever goes wrong with it."""
+        for action in list(self._line):
+            slot = self._slot_of(action)
+            if slot.is_free_for(None) and not self._state.is_held_up:
+                slot.drop_side_job()
+                self._line.remove(action)
+                if not self._begins_beside(slot, action):
+                    self._state.outbox.append(self._end_of(action))
+
+    def _begins_beside(self, slot: Slot, action: SlotAction) -> bool:
+        if self._files is None or self._state.side is None or action.verb is SlotVerb.ERASE:
+            return False
+        self._under_way.add(action.task_id)
+        what = f"slot {slot.id}: {action.verb}"
+        slot.side_job = self._state.side.start(what, self._steps(slot, action, self._files, self._state.side))
+        return True
+
+    def _steps(self, slot: Slot, action: SlotAction, files: SlotFiles, copies: SideCopies) -> Steps[None]:
+        job = slot.side_job
+        yield copies.turn(copies.out if action.verb is SlotVerb.SAVE else copies.into)
+        try:
+            do = self._save_beside if action.verb is SlotVerb.SAVE else self._restore_beside
+            end = _answered(action, (yield from do(slot, action, files)))
+        except TooLargeError:
+            end = self._end_of(action)
+        except Exception as error:
+            end = _failed(action, error)
+        finally:
+            if slot.side_job is job:
+                slot.side_job = None
+        if action.task_id in self._under_way:
+            self._under_way.remove(action.task_id)
+            self._state.outbox.append(end)
+
+    def _end_of(self, action: SlotAction) -> Outbound:
+        try:
+            return _answered(action, self._do(self._slot_of(action), action))
+        except Exception as error:
+            return _failed(action, error)
+
+    def _slot_of(self, action: SlotAction) -> Slot:
+        """As in llama-server, ids beyond the last slot begin again at the first."""
+        return self._state.slots[action.slot_id % len(self._state.slots)]
+
+    def _do(self, slot: Slot, action: SlotAction) -> Answer:
+        match action.verb:
+            case SlotVerb.SAVE:
+                return self._save(slot, action)
+            case SlotVerb.RESTORE:
+                return self._restore(slot, action)
+            case SlotVerb.ERASE:
+                n_erased = len(slot.tokens)
+                self._state.pool.clear(slot)
+                return {"id_slot": action.slot_id, "n_erased": n_erased}
+
+    def _save(self, slot: Slot, action: SlotAction) -> Answer:
+        started_s = self._state.clock()
+        try:
+            n_bytes = self._state.pool.save_file(slot, action.path)
+        except (OSError, PyggmlError) as error:
+            raise _not_saved(slot, action, error) from error
+        return self._saved(action, len(slot.tokens), n_bytes, started_s)
+
+    def _save_beside(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
+        started_s = self._state.clock()
+        n_tokens = len(slot.tokens)
+        try:
+            n_bytes = yield from files.save(slot, action.path)
+        except (OSError, PyggmlError, TransferRefusedError) as error:
+            raise _not_saved(slot, action, error) from error
+        return self._saved(action, n_tokens, n_bytes, started_s)
+
+    def _saved(self, action: SlotAction, n_tokens: int, n_bytes: int, started_s: float) -> Answer:
+        timings = {"save_ms": (self._state.clock() - started_s) * 1e3}
+        names = {"id_slot": action.slot_id, "filename": action.filename}
+        return {**names, "n_saved": n_tokens, "n_written": n_bytes, "timings": timings}
+
+    def _restore(self, slot: Slot, action: SlotAction) -> Answer:
+        started_s = self._state.clock()
+        try:
+            n_bytes = Path(action.path).stat().st_size
+            self._load(slot, action.path)
+        except (OSError, PyggmlError) as error:
+            self._state.pool.clear(slot)  # as llama-server: nobody knows what a half restored slot holds
+            raise _not_restored(slot, action, error) from error
+        return self._restored(action, len(slot.tokens), n_bytes, started_s)
+
+    def _load(self, slot: Slot, path: str) -> None:
+        """Idle slots' prompts are given up until it fits."""
+        while True:
+            try:
+                self._state.pool.load_file(slot, path)
+                return
+            except NoRoomError:
+                if not idle_prompts.drop_one_for_file(self._state, slot):
+                    raise
+
+    def _restore_beside(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
+        started_s = self._state.clock()
+        try:
+            n_bytes = Path(action.path).stat().st_size
+            yield from files.restore(slot, action.path)
+        except (OSError, PyggmlError, TransferRefusedError) as error:
+            raise _not_restored(slot, action, reason_of(error)) from error
+        return self._restored(action, len(slot.tokens), n_bytes, started_s)
+
+    def _restored(self, action: SlotAction, n_tokens: int, n_bytes: int, started_s: float) -> Answer:
+        if self._state.policy.is_enabled:  # else as in llama-server
+            self._slot_of(action).last_used_s = self._state.clock()
+        timings = {"restore_ms": (self._state.clock() - started_s) * 1e3}
+        names = {"id_slot": action.slot_id, "filename": action.filename}
+        return {**names, "n_restored": n_tokens, "n_read": n_bytes, "timings": timings}
+
+
+def _answered(action: SlotAction, answer: Answer) -> Outbound:
+    return Answered(action.task_id, json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _failed(action: SlotAction, error: Exception) -> Outbound:
+    if isinstance(error, ActionRefusedError):
+        return Failed(action.task_id, *error_object(str(error), error.error_type))
+    log.error("slot %d: %s failed", action.slot_id, action.verb, exc_info=error)
+    return Failed(action.task_id, *error_object(f"got exception: {error}", "server_error"))
+
+
+def _not_saved(slot: Slot, action: SlotAction, error: Exception) -> ActionRefusedError:
+    log.error("slot %d: cannot be saved to %s: %s", slot.id, action.path, error)
+    return ActionRefusedError("Unable to save slot", "server_error")
+
+
+def _not_restored(slot: Slot, action: SlotAction, error: Exception) -> ActionRefusedError:
+    log.error("slot %d: cannot be restored from %s: %s", slot.id, action.path, error)
+    return ActionRefusedError(f"Unable to restore slot: {_reason(error)}", "invalid_request_error")
+
+
+def _reason(error: Exception) -> str:
+    """llama-server's words where it has some; the log has ours."""
+    if isinstance(error, OSError | NoRoomError):
+        return "No available space in KV cache or invalid slot save file"
+    if isinstance(error, InvalidArgumentError):
+        return "Restored prompt does not fit in the slot context"
+    return str(error)

@@ -1,0 +1,84 @@
+"""Slots to files and back beside the decoding: through the memory that cached prompts pass through. Engine thread.
+
+A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew.
+
+Where the pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
+
+A saved slot is free for others once its cells are not needed any more; the file appears when it is whole. A file is
+read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
+"""
+
+from __future__ import annotations
+
+from pyggml_server.engine.background.jobs import Steps, landed
+from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.idle_slots import idle_prompts
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
+from pyggml_server.native import slot_file
+from pyggml_server.native.border import NoRoomError, PyggmlError
+
+
+class TooLargeError(Exception):
+    """The state does not fit into that memory; nothing has changed."""
+
+
+class SlotFiles:
+    """The steps of saves and restores."""
+
+    def __init__(self, state: EngineState, copies: SideCopies) -> None:
+        self._state = state
+        self._copies = copies
+
+    def save(self, slot: Slot, path: str) -> Steps[int]:
+        """Returns the bytes written. Raises OSError, PyggmlError, TransferRefusedError, TooLargeError."""
+        out = self._copies.out
+        tokens = list(slot.tokens)
+        with out.turn():
+            sizes_bytes = out.sizes_bytes(slot.id, is_target_only=True)
+            if not (yield from out.room_for(sizes_bytes)):
+                raise TooLargeError
+            out.save(slot.id, sizes_bytes)
+            if not out.frees_on_issue:
+                yield from landed(out)
+            slot.side_job = None
+            yield from landed(out)
+            states = out.states()
+            return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens)))
+
+    def restore(self, slot: Slot, path: str) -> Steps[None]:
+        """Raises OSError and PyggmlError with the slot as it was; TransferRefusedError, and PyggmlError, where it was
+        cleared; TooLargeError."""
+        into, helper, pool = self._copies.into, self._copies.helper, self._state.pool
+        n_vocab = self._state.runtime.model.vocab.n_tokens
+        with into.turn():
+            tokens, state = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
+            if not (yield from into.room_for([len(state)])):
+                raise TooLargeError
+            blanks = into.blanks([len(state)])
+            yield from helper.run(lambda: _fill(blanks, state))
+            pool.clear(slot)
+            yield from idle_prompts.make_room(self._state, self._copies, slot, len(tokens))
+            if not shared_prompt.has_room(pool, self._state.slots, len(tokens)):
+                raise NoRoomError(f"there is no room for {len(tokens)} cells")
+            into.restore(slot.id)
+            try:
+                pool.adopt(slot, tokens)
+            except PyggmlError:
+                into.wait()
+                pool.clear(slot)  # nobody knows what it holds
+                raise
+            yield from landed(into)
+
+
+def _fill(blanks: list[slot_file.State], state: slot_file.State) -> None:
+    blanks.pop()[:] = state
+
+
+def reason_of(error: Exception) -> Exception:
+    """What was behind a copy that was refused."""
+    if not isinstance(error, TransferRefusedError):
+        return error
+    return error.__cause__ if isinstance(error.__cause__, PyggmlError) else NoRoomError(str(error))

@@ -1,0 +1,1 @@
+"""Everything that the engine thread owns, how each job ends, and the picture that is published of it."""

@@ -1,0 +1,75 @@
+"""Everything that one engine thread owns, in one place, so that its parts can be plain functions over it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.reporting.counters import Counters
+from pyggml_server.engine.reporting.recorder import Recorder
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.transfers.link_pace import LinkPace
+from pyggml_server.engine.transfers.park_memory import ParkMemory
+from pyggml_server.engine.transfers.size_estimate import SizeEstimate
+from pyggml_server.messages import Outbound
+from pyggml_server.planner.policy import Policy
+
+if TYPE_CHECKING:
+    from pyggml_server.engine.background.runner import SideCopies
+    from pyggml_server.engine.slots.kv_pool import Pool
+    from pyggml_server.native.runtime import Runtime
+
+
+@dataclass(slots=True)
+class EngineState:
+    """The engine's world. Engine thread only.
+
+    ram_limit_bytes  `--preempt-ram` in bytes.
+    memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
+    outbox           messages of this pass, delivered at its end.
+    pace             how much is sent to the device behind each batch.
+    side             copies beside the decoding that no task waits for in a slot; None where copies are synchronous.
+    last_copy_at_s   the latest moment at which a park or restore was known to be under way.
+    """
+
+    runtime: Runtime
+    pool: Pool
+    slots: list[Slot]
+    policy: Policy
+    ram_limit_bytes: int
+    memory: ParkMemory = field(default_factory=ParkMemory)
+    sizes: SizeEstimate = field(default_factory=SizeEstimate)
+    pace: LinkPace = field(default_factory=LinkPace)
+    side: SideCopies | None = None
+    counters: Counters = field(default_factory=Counters)
+    recorder: Recorder = field(default_factory=Recorder)
+    outbox: list[Outbound] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+    n_passes: int = 0
+    n_parks: int = 0
+    n_requests: int = 0
+    last_copy_at_s: float = float("-inf")
+
+    def slot(self, slot_id: int) -> Slot:
+        """The slot of that id."""
+        return self.slots[slot_id]
+
+    def busy(self) -> Iterator[Slot]:
+        """Slots that are not idle."""
+        return (slot for slot in self.slots if not slot.is_idle)
+
+    def is_busy(self) -> bool:
+        """Whether any slot is not idle."""
+        return any(not slot.is_idle for slot in self.slots)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nobody gets an idle slot now. Without the planner one thing is done after the other, as in
+        llama-server: what a slot gets depends on what the copies that others need, and that are under way, leave."""
+        return not self.policy.is_enabled and self.side is not None and self.side.are_under_way
+
+    def ram_held_bytes(self) -> int:
+        """Host memory held by or for tasks: parked states, and buffers kept for the next park."""
+        return sum(slot.transfer.buffer_bytes for slot in self.slots)

@@ -1,0 +1,210 @@
+"""Carries a Plan out: with `landings`, the only place where preemption has effects, is logged and is counted.
+
+Here copies are issued, there they land. Each action is logged and counted once, with its reason. Engine thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import singledispatchmethod
+
+from pyggml_server.engine.lifecycle import endings
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption import landings, recompute, restores
+from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.slots.slot_states import SlotPhase
+from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
+from pyggml_server.engine.transfers.park_memory import NotLockedYetError
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
+from pyggml_server.history import EventKind
+from pyggml_server.messages import Notice
+from pyggml_server.planner import plan as orders
+
+log = logging.getLogger(__name__)
+
+
+class Applier:
+    """Effects of the planner's orders on live slots."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def carry_out(self, plan: orders.Plan) -> int | None:
+        """Do the actions in order. Returns the slot whose park was refused, at which it stopped, or None."""
+        for action in plan.actions:
+            if not self._do(action):
+                return action.slot_id
+        return None
+
+    @singledispatchmethod
+    def _do(self, action: orders.Action) -> bool:
+        raise NotImplementedError(f"no effect is known for {action!r}")
+
+    @_do.register
+    def _(self, action: orders.Park) -> bool:
+        slot = self._state.slot(action.slot_id)
+        if slot.state.is_preempted:
+            return True  # it left with those that share its prompt
+        unit = shared_prompt.unit_of(slot)
+        if not self._park(unit, action.reason):
+            return False
+        for member in unit:
+            member.parked_for_request = action.for_request
+        if action.reason is orders.Reason.ROTATION:
+            self._state.counters.tally.rotations_total += 1
+        return True
+
+    @_do.register
+    def _(self, action: orders.Recompute) -> bool:
+        slot = self._state.slot(action.slot_id)
+        n_cells = len(slot.tokens)
+        now_s = self._state.clock()
+        self._state.recorder.note(EventKind.PARK, slot, now_s, f"{action.reason.value}, to be computed again")
+        recompute.drop(self._state, slot)
+        self._join_line(slot, now_s)
+        self._state.counters.tally.recomputes_total += 1
+        if action.reason is orders.Reason.ROTATION:
+            self._state.counters.tally.rotations_total += 1
+        log.warning(
+            "slot %d: task %d is dropped and will be computed again (%s): %d cells; host memory cannot hold its state, "
+            "see --preempt-ram",
+            slot.id,
+            slot.active_job.task_id,
+            action.reason.value,
+            n_cells,
+        )
+        return True
+
+    @_do.register
+    def _(self, action: orders.Refill) -> bool:
+        slot = self._state.slot(action.slot_id)
+        n_tokens = len(slot.tokens)
+        recompute.refill(slot)
+        now_s = restores.end_wait(self._state, slot)
+        self._state.recorder.note(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
+        log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
+        return True
+
+    @_do.register
+    def _(self, action: orders.Restore) -> bool:
+        slot = self._state.slot(action.slot_id)
+        if slot.phase is SlotPhase.PREEMPTED:  # else it came back with those that share its prompt
+            unit = shared_prompt.unit_of(slot)
+            restores.order(self._state, unit, action.reason)
+            for member in unit:
+                landings.land_if_done(self._state, member)
+        return True
+
+    @_do.register
+    def _(self, action: orders.WaitForPark) -> bool:
+        landings.wait_for(self._state, self._state.slot(action.slot_id))
+        return True
+
+    @_do.register
+    def _(self, action: orders.DropIdlePrompt) -> bool:
+        slot = self._state.slot(action.slot_id)
+        log.info("slot %d: dropping the cached prompt of %d tokens: %s", slot.id, len(slot.tokens), action.reason.value)
+        self._state.pool.clear(slot)
+        return True
+
+    @_do.register
+    def _(self, action: orders.TrimStarted) -> bool:
+        slot = self._state.slot(action.slot_id)
+        slot.active_job.n_kept = min(slot.active_job.n_kept, self._state.pool.cut(slot, action.n_keep_cells))
+        return True
+
+    @_do.register(orders.HoldPrompt)
+    @_do.register(orders.LimitPrompt)
+    @_do.register(orders.LimitDraft)
+    def _(self, _action: orders.Action) -> bool:
+        return True  # the batch builder reads these from the plan
+
+    @_do.register
+    def _(self, action: orders.FailContext) -> bool:
+        slot = self._state.slot(action.slot_id)
+        if slot.is_idle:
+            return True  # it ended with the one whose prompt it shares
+        log.warning("slot %d: request of %d tokens fails: %s", slot.id, len(slot.tokens), action.reason.value)
+        endings.fail_for_room(self._state, slot)
+        return True
+
+    @_do.register
+    def _(self, action: orders.GiveBackBuffer) -> bool:
+        self._state.slot(action.slot_id).transfer.drop()
+        return True
+
+    @_do.register
+    def _(self, action: orders.RefuseRotation) -> bool:
+        slot = self._state.slot(action.slot_id)
+        slot.is_rotation_refusal_known = True
+        self._refuse(slot, "no turn for the chat that waits", action.reason)
+        return True
+
+    @_do.register
+    def _(self, action: orders.RefusePark) -> bool:
+        slot = self._state.slot(action.slot_id)
+        slot.is_park_refusal_known = True
+        self._refuse(slot, "not parked", action.reason)
+        return True
+
+    # -- parks --------------------------------------------------------------------------------------------------------
+
+    def _park(self, unit: list[Slot], reason: orders.Reason) -> bool:
+        state = self._state
+        started_s = state.clock()
+        for slot in unit:
+            slot.state.move(SlotPhase.PREEMPTING)
+        try:
+            with state.memory.patience(reason is orders.Reason.STEP_SHORT):
+                shared_prompt.save(state.pool, unit)
+        except TransferRefusedError as error:
+            for slot in unit:
+                slot.state.come_back()
+            if isinstance(error, NotLockedYetError):
+                log.debug("slot %d: not parked in this pass: %s", unit[0].id, error)
+            else:
+                self._refuse(unit[0], "park refused", error)
+            return False
+        issue_s = state.clock() - started_s
+        for slot in unit:
+            slot.copy = _issued(slot, reason, started_s, issue_s)
+            if not slot.copy.frees_on_landing:
+                state.pool.release_cells(slot)
+            self._join_line(slot, started_s)
+            state.counters.tally.preemptions_total += 1
+            if state.counters.tally.preemptions_total == 1:
+                _log_buffer(slot)
+            landings.land_if_done(state, slot)
+        return True
+
+    def _refuse(self, slot: Slot, what: str, why: orders.Reason | TransferRefusedError) -> None:
+        """A park, or a turn, that the budget or an allocation refuses."""
+        reason = why.value if isinstance(why, orders.Reason) else str(why)
+        self._state.counters.tally.preempt_refusals_total += 1
+        self._state.recorder.note(EventKind.REFUSAL, slot, self._state.clock(), reason)
+        log.warning("slot %d: %s: %s; see --preempt-ram", slot.id, what, reason)
+
+    def _join_line(self, slot: Slot, parked_at_s: float) -> None:
+        """The slot waits to come back, behind whoever waits already."""
+        job = slot.active_job
+        self._state.n_parks += 1
+        slot.parked_at_s = parked_at_s
+        slot.park_order = self._state.n_parks
+        slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
+        job.n_tokens_since_park = 0
+        job.n_parks += 1
+        job.last_token_at_s = None
+        self._state.outbox.append(Notice(job.task_id, "preempted"))
+
+
+def _issued(slot: Slot, reason: orders.Reason, started_s: float, issue_s: float) -> CopyInFlight:
+    n_bytes, frees_on_landing = slot.transfer.state_bytes, slot.transfer.frees_on_landing
+    return CopyInFlight(CopyStep.PARK, reason, len(slot.tokens), n_bytes, started_s, issue_s, frees_on_landing)
+
+
+def _log_buffer(slot: Slot) -> None:
+    """What the banner said is offered; this is what the first park got."""
+    n_bytes, n_pinned = slot.transfer.buffer_bytes, slot.transfer.pinned_bytes
+    kind = "page-locked" if n_pinned == n_bytes else "pageable"
+    log.info("slot %d: the first park has a buffer of %.2f MiB, %s", slot.id, n_bytes / 1024**2, kind)

@@ -1,0 +1,206 @@
+"""What the engine does to the sequences in the pool: cut, drop, shift, count. Engine thread only.
+
+The one place where a slot's token list and its cells change together outside a decode.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.slots import chunk_reuse, shared_prompt
+from pyggml_server.engine.slots.checkpoints import SlotCheckpoints
+from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.native.border import StateError, UnsupportedError
+from pyggml_server.native.slot_file import check_tokens
+
+if TYPE_CHECKING:
+    from pyggml_server.native.adapters import Adapters
+    from pyggml_server.native.runtime import Runtime
+
+
+class Pool:
+    """The KV pool, seen through its slots. A draft model's pool has the same sequences and follows it: what is done to
+    cells is done in both, and counted in the target's, which never has fewer."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._context = runtime.context
+        self._contexts = runtime.contexts()
+        self._runtime = runtime
+        self.checkpoints = SlotCheckpoints(runtime)
+        self.n_cells = runtime.n_ctx
+        self.n_cells_found: int | None = None
+
+    def n_cells_used(self) -> int:
+        """Cells in use, each once however many sequences share it; 0 for a model without a KV cache."""
+        return self._context.n_cells_used() if self._runtime.has_memory else 0
+
+    def note_refusal(self, n_tokens: int) -> None:
+        """A batch of so many tokens found no room: what runs has to do with less than it would have taken."""
+        self.n_cells_found = self.n_cells_used() + n_tokens - 1
+
+    def forget_refusal(self) -> None:
+        """Somebody ended: there may be room again."""
+        self.n_cells_found = None
+
+    def state_bytes(self, slot: Slot) -> int:
+        """Host memory that a park of the slot needs now."""
+        return sum(context.state_size(slot.id) for context in self._contexts)
+
+    def release_cells(self, slot: Slot) -> None:
+        """Give the slot's cells back; its token list stays (a parked slot needs it)."""
+        if self._runtime.has_memory:
+            for context in self._contexts:
+                context.seq_remove(slot.id)
+
+    def clear(self, slot: Slot) -> None:
+        """Drop everything that the slot holds in the pool."""
+        self.release_cells(slot)
+        slot.tokens.clear()
+        self.checkpoints.clear(slot)
+        shared_prompt.leave(slot)
+
+    def copy(self, source: Slot, target: Slot) -> None:
+        """Make the target hold what the source holds; in the same cells, where the pool is unified."""
+        self.clear(target)
+        for context in self._contexts:
+            context.seq_copy(source.id, target.id)
+        target.tokens[:] = source.tokens
+
+    def cut_prompt(self, slot: Slot, n_cells: int) -> None:
+        """Take the first `n_cells` out of the slot's sequence; its token list stays."""
+        for context in self._contexts:
+            context.seq_remove(slot.id, 0, n_cells)
+
+    def share_prompt(self, source: Slot, target: Slot, n_cells: int) -> None:
+        """Give the target, which lacks them, the source's first `n_cells`."""
+        for context in self._contexts:
+            context.seq_copy(source.id, target.id, 0, n_cells)
+
+    def cut(self, slot: Slot, n_keep: int) -> int:
+        """Keep the first `n_keep` tokens. None, where the memory cannot go on from there, or where the cut would go
+        through cells that others have too. Returns how many remain."""
+        if n_keep >= len(slot.tokens):
+            return len(slot.tokens)
+        is_whole = slot.shared is None or n_keep >= slot.shared.n_cells
+        if n_keep > 0 and is_whole and self.remembers(slot, n_keep):
+            return self._cut_tail(slot, n_keep)
+        self.clear(slot)
+        return 0
+
+    def adapt(self, slot: Slot, adapters: Adapters) -> None:
+        """Forget the tokens that these adapters would have decoded with other scales."""
+        self.cut(slot, slot.adapters.n_common(adapters, len(slot.tokens)))
+        slot.adapters = adapters
+
+    def _cut_tail(self, slot: Slot, n_keep: int) -> int:
+        try:
+            for context in self._contexts:
+                context.seq_remove(slot.id, n_keep)
+        except UnsupportedError:
+            self.clear(slot)
+            return 0
+        del slot.tokens[n_keep:]
+        return n_keep
+
+    def save_file(self, slot: Slot, path: str) -> int:
+        """Write the slot to a sequence file as llama-server does. Returns the bytes written; raises OSError and
+        PyggmlError."""
+        return self._context.save_state_file(path, slot.id, slot.tokens, wrap_tokens=True)
+
+    def load_file(self, slot: Slot, path: str) -> None:
+        """Replace what the slot holds by a sequence file. Raises OSError and PyggmlError; the slot may hold anything
+        then."""
+        self.clear(slot)  # the draft's too, which the file has not
+        tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
+        check_tokens(tokens, self._runtime.model.vocab.n_tokens)
+        self.adopt(slot, tokens.tolist())
+
+    def adopt(self, slot: Slot, tokens: list[int]) -> None:
+        """The slot's cells, which were restored from a file, are those of these tokens. Raises StateError if not."""
+        pos_max = self._context.seq_pos_max(slot.id)
+        n_positions = 0 if pos_max is None else pos_max + 1
+        if n_positions != len(tokens):
+            raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
+        slot.tokens[:] = tokens
+
+    def n_common(self, slot: Slot, prompt: list[int]) -> int:
+        """Tokens that the slot's sequence and the prompt begin with alike."""
+        return _common_prefix(slot.tokens, prompt)
+
+    def reusable_prefix(self, slot: Slot, prompt: list[int], may_reuse: bool, n_least_chunk: int = 0) -> int:
+        """Tokens of the prompt that the slot's cells can stand for: the common prefix, as far as the memory has it,
+        and with `n_least_chunk` above 0 what follows after shifting chunks of so many tokens or more.
+
+        At least one token of a prompt is always left to decode, for its logits. A memory that has already forgotten
+        what the next token attends to (window, recurrent) goes back to a checkpoint, or reuses nothing.
+        """
+        if not may_reuse or not slot.tokens or not prompt:
+            return 0
+        is_shared = slot.shared is not None  # a shift would move the others' positions too
+        if is_shared and self._runtime.shifts_context:
+            return 0
+        n_past = _common_prefix(slot.tokens, prompt)
+        if n_least_chunk > 0 and not is_shared and self._runtime.can_shift:
+            n_past = self._shift_chunks(slot, prompt, n_past, n_least_chunk)
+        n_past = self._go_back(slot, n_past, n_past < len(prompt))
+        self.checkpoints.drop_beyond(slot, n_past)
+        return min(n_past, len(prompt) - 1)
+
+    def _go_back(self, slot: Slot, n_past: int, has_new_tokens: bool) -> int:
+        """As many of the first `n_past` tokens as the memory can go on from."""
+        if n_past == 0 or self.remembers(slot, n_past, has_new_tokens):
+            return n_past
+        pos_needed = self._first_needed(n_past, has_new_tokens)
+        n_good = self.checkpoints.go_back(slot, n_past, pos_needed)
+        return self._cut_tail(slot, n_good) if n_good else 0
+
+    def _first_needed(self, n_past: int, has_new_tokens: bool) -> int:
+        return max(0, n_past - self._runtime.n_swa - (0 if has_new_tokens else 1))
+
+    def remembers(self, slot: Slot, n_past: int, has_new_tokens: bool = True) -> bool:
+        """Whether the memory still has what a token after the first `n_past` attends to."""
+        pos_min = self._context.seq_pos_min(slot.id)
+        return pos_min is not None and pos_min < max(1, self._first_needed(n_past, has_new_tokens))
+
+    def _shift_chunks(self, slot: Slot, prompt: list[int], n_past: int, n_least: int) -> int:
+        moves = list(chunk_reuse.moves(slot.tokens, prompt, n_past, n_least))
+        for move in moves:
+            end = move.source + move.n_tokens
+            for context in self._contexts:
+                context.seq_remove(slot.id, move.target, move.source)
+                context.seq_add(slot.id, move.source, end, move.target - move.source)
+            n_past = move.target + move.n_tokens
+        if moves:
+            for context in self._contexts:
+                context.seq_remove(slot.id, n_past)
+            slot.tokens[:] = prompt[:n_past]
+            slot.has_pending_shift = True
+        return n_past
+
+    def note_decoded(self) -> None:
+        """A decode went through: every pending shift is applied."""
+        for context in self._contexts:
+            context.note_decoded()
+
+    def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
+        """Forget `n_discard` tokens after the first `n_keep` and move the rest down; applied by the next decode."""
+        end = n_keep + n_discard
+        for context in self._contexts:
+            context.seq_remove(slot.id, n_keep, end)
+            context.seq_add(slot.id, end, len(slot.tokens), -n_discard)
+        del slot.tokens[n_keep:end]
+        slot.has_pending_shift = True
+
+
+def _common_prefix(a: list[int], b: list[int]) -> int:
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    low, high = 0, n  # the prefixes of length `low` are equal, those of length `high` are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,139 @@
+"""One slot: the sequence it owns in the pool and the task it works on. Engine thread only; changed by the engine alone.
+
+Holds facts, takes no decision: `slot_states` owns which state may follow which, `apply` and `endings` make the moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyggml_server.engine.background.jobs import SideJob
+from pyggml_server.engine.slots.shared_prompt import SharedPrompt
+from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
+from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
+from pyggml_server.engine.transfers.transfer import Transfer
+from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
+from pyggml_server.published import SlotSnapshot
+
+if TYPE_CHECKING:
+    from pyggml_server.native.task import Task
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A task from the moment it gets its slot until it ends. Times in the engine's clock (seconds)."""
+
+    task_id: int
+    task: Task
+    order: int
+    prompt: list[int]
+    n_kept: int = 0  # prefix of the slot's tokens that this request reuses
+    n_prompt_processed: int = 0
+    n_decoded: int = 0
+    sampled: int = -1  # the token to decode next
+    has_next_token: bool = True
+    last_token_at_s: float | None = None
+    n_tokens_since_park: int = 0
+    n_parks: int = 0
+    parked_s: float = 0.0
+    children: list[Job] = field(default_factory=list)  # of its request (n > 1), in line with it
+    n_children_gone: int = 0  # that were cancelled there
+    has_siblings: bool = False  # it shares, or shared, its prompt with other answers of its request
+    refill: list[int] | None = None  # tokens that are computed again before it goes on (`recompute.py`)
+
+    @property
+    def to_process(self) -> list[int]:
+        """The tokens that its slot holds once it is no longer processing a prompt."""
+        return self.prompt if self.refill is None else self.refill
+
+    @property
+    def n_prompt(self) -> int:
+        return len(self.prompt)
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A sequence id of the context and what is done with it.
+
+    tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    shared    cells at its beginning that other slots have too, or None.
+    children  slots in WAIT_OTHER, for its prompt.
+    copy    the park or restore that has not landed yet: set while PREEMPTING or RESTORING, and after that until the
+            scatter of a slot that runs again has landed.
+    side_job      IDLE: what needs its cells until it says so, or will: a save to the prompt cache, a load from there.
+    reserved_for  IDLE: the job in line whose prompt it is getting from the prompt cache.
+    """
+
+    id: int
+    n_ctx: int
+    transfer: Transfer
+    speculates: bool = False
+    state: SlotState = field(init=False)
+    tokens: list[int] = field(default_factory=list)
+    adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
+    job: Job | None = None
+    copy: CopyInFlight | None = None
+    side_job: SideJob | None = None
+    reserved_for: Job | None = None
+    shared: SharedPrompt | None = None
+    children: list[Slot] = field(default_factory=list)
+    last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
+    last_used_s: float = 0.0
+    last_decoded_pass: int = 0
+    started_at_s: float = 0.0
+    resident_since_s: float = 0.0
+    parked_at_s: float = 0.0
+    park_order: int = 0
+    parked_for_request: int | None = None
+    has_run_since_restore: bool = True
+    has_pending_shift: bool = False
+    needs_refill: bool = False
+    is_park_refusal_known: bool = False
+    is_rotation_refusal_known: bool = False
+
+    def __post_init__(self) -> None:
+        self.state = SlotState(self.id)
+
+    @property
+    def phase(self) -> SlotPhase:
+        return self.state.phase
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state.phase is SlotPhase.IDLE
+
+    def is_free_for(self, job: Job | None) -> bool:
+        """Whether it is idle and can be had: no other job has it reserved, and nothing copies what it holds."""
+        is_reserved = self.reserved_for is not None and self.reserved_for is not job
+        return self.is_idle and not is_reserved and (self.side_job is None or self.side_job.can_be_dropped)
+
+    def drop_side_job(self) -> None:
+        """Take it from a job that can be dropped."""
+        if self.side_job is not None:
+            self.side_job.close()
+            self.side_job = None
+
+    @property
+    def holds_cells(self) -> bool:
+        """Whether `tokens` are in the pool: not from when a park gives its cells back until a restore takes some."""
+        if self.phase is SlotPhase.PREEMPTING and self.copy is not None:
+            return self.copy.frees_on_landing
+        return self.phase is not SlotPhase.PREEMPTED and not self.is_promised_cells
+
+    @property
+    def is_promised_cells(self) -> bool:
+        """Whether its restore was ordered and its state is not yet where it is put into cells from."""
+        return self.copy is not None and self.copy.step in (CopyStep.QUEUED, CopyStep.PREFETCH)
+
+    @property
+    def counts_cells(self) -> bool:
+        """Whether nobody else may have the cells for `tokens`: it holds them, or they are promised to it."""
+        return self.holds_cells or self.is_promised_cells
+
+    @property
+    def active_job(self) -> Job:
+        """The job of a slot that is not idle. Raises RuntimeError on an idle one."""
+        if self.job is None:
+            raise RuntimeError(f"slot {self.id} is {self.state.phase.name} and has no job")
+        return self.job

@@ -1,0 +1,189 @@
+"""The asynchronous way out of the pool and back: issued here, landed by `landings`. Engine thread.
+
+Never blocks but where its docstrings say so. Page-locked memory only, from the pool of the model load: the copy of a
+pageable buffer would block the thread that issues it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pyggml_server.engine.transfers.park_memory import ParkMemory
+from pyggml_server.engine.transfers.size_estimate import SizeEstimate
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
+from pyggml_server.native.border import BufferTooSmallError, PyggmlError
+
+if TYPE_CHECKING:
+    from pyggml_server.native.runtime import PinnedRange
+
+
+class StateSizes(Protocol):
+    """A context, as far as it is asked how large a state is."""
+
+    def state_size(self, seq_id: int) -> int:
+        """Bytes that the sequence's state needs now. Walks its cells, as a save does."""
+
+    def seq_pos_max(self, seq_id: int) -> int | None:
+        """Its last position; None without any."""
+
+
+class NativeTransfer(Protocol):
+    """The bindings' `Transfer`, as far as the engine uses it."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Size of the buffer."""
+
+    @property
+    def n_state_bytes(self) -> int:
+        """Size of the state in the buffer."""
+
+    def use(self, part: PinnedRange) -> None:
+        """Take a range as the buffer, to be given back when it is released."""
+
+    def release_buffer(self) -> None:
+        """Wait, then give back buffer and state."""
+
+    def shrink_buffer(self) -> None:
+        """Give back what the state does not need of the range."""
+
+    def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
+        """Issue the copy out."""
+
+    @property
+    def freed_on_issue(self) -> bool:
+        """Whether the last save had no more need of the sequence's cells once it was issued."""
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
+        """Issue the state's way to staging memory, or the next part of it."""
+
+    @property
+    def prefetch_left_bytes(self) -> int:
+        """What of it was not issued yet."""
+
+    def restore(self, seq_id: int) -> int:
+        """Issue the copy in."""
+
+    def done(self) -> bool:
+        """Whether the last issued copy has ended."""
+
+    def wait(self) -> None:
+        """Block until it has."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
+    def close(self) -> None:
+        """Wait, then free everything."""
+
+
+class AsyncTransfer:
+    """One slot's copies through the bindings' Transfer. Its buffer is a range of the pool, from a park to the landing
+    of its restore.
+
+    is_staged         there is staging memory.
+    frees_on_landing  of the last save; before one, what is to be expected: with staging memory a state leaves its cells
+                      at once if it fits there.
+    """
+
+    def __init__(
+        self,
+        sizes: StateSizes,
+        native: NativeTransfer,
+        memory: ParkMemory,
+        estimate: SizeEstimate,
+        *,
+        is_staged: bool = False,
+    ) -> None:
+        self.frees_on_landing = not is_staged
+        self.is_staged = is_staged
+        self._sizes = sizes
+        self._native = native
+        self._memory = memory
+        self._estimate = estimate
+        self._is_restoring = False
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._native.buffer_bytes
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self._native.buffer_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        return self._native.n_state_bytes
+
+    def save(self, seq_id: int) -> None:
+        """Issue the copy out. Blocks for page-locked memory only where `ParkMemory` says so."""
+        try:
+            if not self._save_by_estimate(seq_id):
+                n_bytes = self._sizes.state_size(seq_id)
+                self._native.use(self._memory.take(n_bytes))
+                self._native.save(seq_id, n_bytes)
+            self.frees_on_landing = not self._native.freed_on_issue
+        except (MemoryError, PyggmlError) as error:
+            self._native.release_buffer()
+            raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error
+
+    @property
+    def prefetch_left_bytes(self) -> int:
+        return self._native.prefetch_left_bytes
+
+    def prefetch(self, n_bytes: int | None = None) -> bool:
+        try:
+            return self._native.prefetch(n_bytes)
+        except (MemoryError, PyggmlError) as error:
+            raise TransferRefusedError(f"a state could not go to staging memory: {error}") from error
+
+    def restore(self, seq_id: int) -> None:
+        """Allocate cells and issue the copy in."""
+        try:
+            self._native.restore(seq_id)
+        except PyggmlError as error:
+            raise TransferRefusedError(f"sequence {seq_id} could not be restored: {error}") from error
+        self._is_restoring = True
+
+    def is_done(self) -> bool:
+        is_done = self._native.done()
+        if is_done:
+            self._end_restore()
+        return is_done
+
+    def wait(self) -> None:
+        self._native.wait()
+        self._end_restore()
+
+    def drop(self) -> None:
+        """Blocks until the copy has ended."""
+        self._is_restoring = False
+        self._native.release_buffer()
+
+    def close(self) -> None:
+        """Blocks until the copy has ended."""
+        if not self._native.closed:
+            self._native.close()
+
+    def _save_by_estimate(self, seq_id: int) -> bool:
+        """Issue it into a range that should be large enough, and give back what is left of that. False where there is
+        none, or where it is too small. To ask for the size would walk the cells once more."""
+        pos_max = self._sizes.seq_pos_max(seq_id)
+        part = None if pos_max is None else self._memory.offer(self._estimate.of(pos_max + 1))
+        if part is None:
+            return False
+        self._native.use(part)
+        try:
+            self._native.save(seq_id, may_grow=False)
+        except BufferTooSmallError:
+            self._native.release_buffer()
+            return False
+        self._native.shrink_buffer()
+        return True
+
+    def _end_restore(self) -> None:
+        """The state is in the pool again: its range is free for others."""
+        if self._is_restoring:
+            self._is_restoring = False
+            self._native.release_buffer()

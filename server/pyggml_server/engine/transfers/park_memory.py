@@ -1,0 +1,131 @@
+"""Page-locked memory for the states of one model load: a pool that grows ahead of its need. Engine thread.
+
+Page-locking stops everybody who uses the device, so no park waits for it: a first part is locked at load, before the
+port opens, and then one piece a pass at most (16 MiB, 0.6 ms), ahead of what those who run would take with them. Only
+where the next step itself has no room do its pieces come at once, since nobody could decode beside them anyway. What is
+given back is free in the books at once and stays locked; unlocking waits until nobody runs.
+
+Locked and pageable memory together keep to `--preempt-ram`, but where a state was saved to pageable memory because the
+gaps between the others were too small for it, and until nobody runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
+
+if TYPE_CHECKING:
+    from pyggml_server.native.runtime import PinnedPool, PinnedRange
+
+# A pool has so many pieces at least, and pieces so large at most.
+LEAST_PIECES = 16
+LARGEST_PIECE_BYTES = 16 * 1024 * 1024
+
+
+class NotLockedYetError(TransferRefusedError):
+    """The pool will have a range for this state in a few passes. Nothing was copied."""
+
+
+class NoGapError(TransferRefusedError):
+    """The pool has no range for this state until another one is given back. Nothing was copied."""
+
+
+class PageableBufferError(TransferRefusedError):
+    """No more memory can be page-locked, and what is locked is too little for this state. Nothing was copied."""
+
+
+class Copying(Protocol):
+    """A transfer that copies at once, into pageable memory."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Host memory that it holds."""
+
+
+def piece_bytes(limit_bytes: int) -> int:
+    """What a pool of this limit locks at a time: a power of two, and a small part of the limit."""
+    return min(LARGEST_PIECE_BYTES, 1 << max(12, (limit_bytes // LEAST_PIECES).bit_length() - 1))
+
+
+class ParkMemory:
+    """The pool of one model load. Without a pool (copies are synchronous) nothing is locked, and nothing to do."""
+
+    def __init__(self, pool: PinnedPool | None = None) -> None:
+        self._pool = pool
+        self._pageable: list[Copying] = []
+        self._most_pageable_bytes = 0
+        self._is_patient = False
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Memory that is page-locked now, held or not."""
+        return 0 if self._pool is None else self._pool.pinned_bytes
+
+    def add_pageable(self, transfer: Copying) -> None:
+        """One more that keeps states in pageable memory: what it holds leaves the pool that much less to grow."""
+        self._pageable.append(transfer)
+
+    def keep_ahead(self, largest_bytes: int, all_bytes: int) -> None:
+        """Between two decodes: have room for a park of the largest running state, and for all of them; lock a piece.
+
+        Blocks for that piece.
+        """
+        pool = self._pool
+        if pool is not None and pool.can_grow:
+            ends = [pool.held_bytes + all_bytes, pool.end_for(largest_bytes)]
+            pool.grow(min(max(ends), self._ceiling_bytes(pool)))
+            pool.advance()
+
+    def offer(self, n_bytes: int) -> PinnedRange | None:
+        """A range of what is locked already; None where there is none."""
+        return None if self._pool is None or n_bytes < 1 else self._pool.take(n_bytes)
+
+    def take(self, n_bytes: int) -> PinnedRange:
+        """A range for a state. Locks pieces, and blocks for them, inside `patience` only.
+
+        Raises NotLockedYetError, NoGapError, PageableBufferError.
+        """
+        pool = self._pool
+        if pool is None:
+            raise PageableBufferError("there is no page-locked memory")
+        part = pool.take(n_bytes)
+        if part is None and pool.can_grow and pool.end_for(n_bytes) <= self._ceiling_bytes(pool):
+            if not self._is_patient:
+                pool.grow(pool.end_for(n_bytes))
+                raise NotLockedYetError(f"the page-locked memory is still growing: {pool.pinned_bytes} bytes")
+            pool.fill(pool.end_for(n_bytes))
+            part = pool.take(n_bytes)
+        if part is not None:
+            return part
+        if n_bytes > pool.pinned_bytes and not pool.can_grow:
+            raise PageableBufferError(f"a state of {n_bytes} bytes, and {pool.pinned_bytes} can be page-locked")
+        raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of page-locked memory")
+
+    @contextmanager
+    def patience(self, is_patient: bool) -> Iterator[None]:
+        """Whether `take` locks what is missing at once, inside the block."""
+        self._is_patient = is_patient
+        try:
+            yield
+        finally:
+            self._is_patient = False
+
+    def rest(self) -> None:
+        """Nobody runs: unlock what is too much beside the pageable memory that was needed. Blocks if there is any."""
+        pool = self._pool
+        if pool is not None and pool.pinned_bytes > (n_kept := self._ceiling_bytes(pool)):
+            pool.trim(n_kept)
+
+    def close(self) -> None:
+        """Unlock all. Blocks; every transfer has been closed before. Idempotent."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _ceiling_bytes(self, pool: PinnedPool) -> int:
+        """What may be locked beside the most that was in pageable memory at once so far, in whole pieces."""
+        n_pageable = sum(transfer.buffer_bytes for transfer in self._pageable)
+        self._most_pageable_bytes = max(self._most_pageable_bytes, n_pageable)
+        return max(0, pool.limit_bytes - self._most_pageable_bytes) // pool.piece_bytes * pool.piece_bytes
