@@ -1,4 +1,4 @@
-"""What several kinds of tests need: the real model's file."""
+"""What several kinds of tests need: the real model's file, and the markers that follow from where a test is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from pathlib import Path
 import pytest
 
 MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+TESTS = Path(__file__).parent
+NEED_NOTHING_BUILT = {"build", "docs", "planner", "web"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what a test needs, so that nobody has to remember it: `built`, `e2e`, `model`."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder == "e2e":
+            item.add_marker(pytest.mark.e2e)
+        if "smollm2_path" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.model)
+        if folder not in NEED_NOTHING_BUILT or item.get_closest_marker("model"):
+            item.add_marker(pytest.mark.built)
 
 
 @pytest.fixture(scope="session")

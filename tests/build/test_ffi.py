@@ -41,6 +41,7 @@ def test_all_declarations_parse_together(tmp_path: Path) -> None:
     assert "pyggml_shim_version" in text
 
 
+@pytest.mark.built
 @pytest.mark.parametrize(
     ("declaration", "compiles"),
     [

@@ -109,5 +109,6 @@ def test_models_are_written_once(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "models" / "few").iterdir()] == ["llama-dense.gguf"]
 
 
+@pytest.mark.built
 def test_every_test_of_this_repository_that_needs_a_model_is_still_there() -> None:
     assert [name for name in ARGUMENTS if not (of_this_clone().tree / "tests" / f"{name}.cpp").is_file()] == []
