@@ -1,4 +1,5 @@
-"""The setuptools command: native libraries first, then `_pyggml`, then the libraries into the folder beside it.
+"""The setuptools command: native libraries first, then `_pyggml`, then the libraries into the folder beside it, and the
+chat page into the server's package.
 
 The module looks for its libraries in _pyggml.libs beside itself ($ORIGIN), wherever it is installed. They are copied
 there last and all at once.
@@ -17,6 +18,7 @@ from setuptools.command.build_ext import build_ext
 
 from build_support.layout import of_this_clone
 from build_support.native import NativeBuild, build_native
+from build_support.page import PLACE, put_page
 from native.build_ffi import MODULE_NAME, make_ffi
 
 LIBS = f"{MODULE_NAME}.libs"
@@ -36,10 +38,11 @@ class BuildNative(build_ext):
         native = build_native(of_this_clone())
         self.write_source(native)
         super().run()
-        if self.inplace or getattr(self, "editable_mode", False):
-            self.put_libraries(native, of_this_clone().root)
-        else:
-            self.put_libraries(native, Path(self.build_lib))
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        root = of_this_clone().root
+        self.put_libraries(native, root if in_place else Path(self.build_lib))
+        if native.page is not None:
+            put_page(native.page, root / "server" if in_place else Path(self.build_lib))
 
     def write_source(self, native: NativeBuild) -> None:
         """Always compiled again: a header of the tree may have changed without the declarations changing."""
@@ -69,4 +72,5 @@ class BuildNative(build_ext):
 
     def get_outputs(self) -> list[str]:
         libraries = (Path(self.build_lib) / LIBS).glob("*")
-        return [*super().get_outputs(), *(str(path) for path in libraries)]
+        page = (path for path in (Path(self.build_lib) / PLACE).rglob("*") if path.is_file())
+        return [*super().get_outputs(), *(str(path) for path in (*libraries, *page))]

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from build_support.build_error import BuildError
 from build_support.cmake_build import REFERENCE_TARGET, SHIM_TARGET, CMakeBuild, build_libraries, user_options
 from build_support.layout import Layout
 from build_support.own_tree import VARIABLE, own_tree
+from build_support.page import ensure_page, put_page
 from build_support.pin import read_pin
 from build_support.tools import find_tools
 from build_support.tree import ensure_tree
@@ -19,10 +21,12 @@ WITH_REFERENCE = "PYGGML_WITH_LLAMA_SERVER"
 
 @dataclass(frozen=True)
 class NativeBuild:
-    """What a finished build left: the tree it was made of, and the libraries to put beside the module."""
+    """What a finished build left: the tree it was made of, the libraries to put beside the module, and the chat page
+    (None: it could not be built)."""
 
     tree: Path
     libraries: list[Path]
+    page: Path | None
 
 
 def say(line: str) -> None:
@@ -32,11 +36,24 @@ def say(line: str) -> None:
 def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeBuild:
     """Missing programs are reported before anything is fetched."""
     tools = find_tools(env)
-    tree, folder = own_tree(env, layout.patches), layout.build / "cmake-own-tree"
-    if tree is not None:
-        say(f"building from {VARIABLE}={tree}, as it is: the pin and the series are not used")
-    else:
-        tree, folder = ensure_tree(layout, say), layout.build / "cmake"
+    tree = _source_tree(layout, env)
+    folder = layout.build / ("cmake" if tree == layout.tree else "cmake-own-tree")
     targets = [SHIM_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
     build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, user_options(env))
-    return NativeBuild(tree, build_libraries(build, env, targets))
+    return NativeBuild(tree, build_libraries(build, env, targets), ensure_page(layout, tree, say, env))
+
+
+def build_page_alone(layout: Layout, env: Mapping[str, str] = os.environ) -> None:
+    """The chat page without anything native, in its place in this clone. Raises BuildError where it cannot be built."""
+    page = ensure_page(layout, _source_tree(layout, env), say, env)
+    if page is None:
+        raise BuildError("there is no chat page", "the line above says why")
+    say(f"chat page: {put_page(page, layout.root / 'server')}")
+
+
+def _source_tree(layout: Layout, env: Mapping[str, str]) -> Path:
+    own = own_tree(env, layout.patches)
+    if own is None:
+        return ensure_tree(layout, say)
+    say(f"building from {VARIABLE}={own}, as it is: the pin and the series are not used")
+    return own

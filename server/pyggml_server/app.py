@@ -21,6 +21,7 @@ from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
 from pyggml_server.messages import Deliver, EnginePort
 from pyggml_server.signals import Signals
+from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, SetupError, listen
 from pyggml_server.web.ports import TranslatorPort, WebSettings
@@ -70,8 +71,14 @@ class Interrupted:
 class Server:
     """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler."""
 
-    def __init__(self, settings: WebSettings, make_engine: EngineFactory, vertex: VertexRoutes | None = None) -> None:
-        self._service = Service(settings, vertex)
+    def __init__(
+        self,
+        settings: WebSettings,
+        make_engine: EngineFactory,
+        vertex: VertexRoutes | None = None,
+        chat_page: ChatPage | None = None,
+    ) -> None:
+        self._service = Service(settings, vertex, chat_page)
         self._make_engine = make_engine
         self._events: queue.SimpleQueue[Loaded | Ended | Interrupted] = queue.SimpleQueue()
         self.addresses: tuple[str, ...] = ()
@@ -172,7 +179,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     send_log_to(CommonLogHandler(), command_line.settings.verbosity)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     settings = _with_port_of(vertex, command_line.settings)
-    server = Server(settings, lambda *callbacks: Engine(command_line, config.preempt, *callbacks), vertex)
+    server = Server(
+        settings,
+        lambda *callbacks: Engine(command_line, config.preempt, *callbacks),
+        vertex,
+        ChatPage.in_folder(),
+    )
     signals.watch(server.interrupt)
     code = server.run()
     flush_log()

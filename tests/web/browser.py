@@ -1,4 +1,4 @@
-"""A real browser without a window, and the page at `/pool` in it.
+"""A real browser without a window, and the page that is open in it.
 
 Needs Chromium and ChromeDriver on the PATH (Debian: chromium, chromium-driver). Without them the tests are skipped, or
 fail where PYGGML_TEST_BROWSER is `required`, as it is in CI.
@@ -43,7 +43,7 @@ return [...document.querySelectorAll(arguments[0])]
 """
 
 
-class PoolPage:
+class BrowserPage:
     """The open page, as a reader sees it."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
@@ -83,8 +83,18 @@ class PoolPage:
     def click(self, selector: str) -> None:
         self.driver.find_element(By.CSS_SELECTOR, selector).click()
 
+    def click_text(self, text: str) -> None:
+        """Click the first button that is shown with just this text, once there is one."""
+        shown = "(b) => b.checkVisibility() && b.innerText === arguments[0]"
+        find = f"return [...document.querySelectorAll('button')].find({shown})"
+        self.until(lambda: self.script(find, text) is not None)
+        self.script(f"{find}.click()".removeprefix("return "), text)
+
     def type_into(self, element_id: str, text: str) -> None:
         self.driver.find_element(By.ID, element_id).send_keys(text)
+
+    def press(self, selector: str, keys: str) -> None:
+        self.driver.find_element(By.CSS_SELECTOR, selector).send_keys(keys)
 
     def script(self, source: str, *arguments: object) -> Any:
         """What the function body `source` returns in the page."""
@@ -99,7 +109,7 @@ class PoolPage:
 
 
 @contextlib.contextmanager
-def browser(profile: Path) -> Iterator[PoolPage]:
+def browser(profile: Path) -> Iterator[BrowserPage]:
     """A started browser with an empty profile, ended after its use."""
     program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
     if not program or not driver_program:
@@ -113,6 +123,6 @@ def browser(profile: Path) -> Iterator[PoolPage]:
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=Service(driver_program))
     try:
-        yield PoolPage(driver)
+        yield BrowserPage(driver)
     finally:
         driver.quit()

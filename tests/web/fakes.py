@@ -98,6 +98,8 @@ class FakeTranslator:
         self.may_translate = threading.Event()
         self.may_translate.set()
         self.is_translating = threading.Event()
+        self.props_json = b'{"total_slots":4}'
+        self.models_json = b'{"object":"list"}'
 
     def request(self, kind: RequestKind, body: bytes) -> FakeRequest:
         self._note_thread()
@@ -156,11 +158,11 @@ class FakeTranslator:
 
     def props(self) -> bytes:
         self._note_thread()
-        return b'{"total_slots":4}'
+        return self.props_json
 
     def models(self) -> bytes:
         self._note_thread()
-        return b'{"object":"list"}'
+        return self.models_json
 
     def _note_thread(self) -> None:
         self.thread_names.add(threading.current_thread().name)

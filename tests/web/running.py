@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import requests
 from pyggml_server.app import Server
+from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.vertex import VertexRoutes
 
 from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
@@ -18,9 +19,15 @@ from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
 class Running:
     """A started server: its engine, its address, and small ways to talk to it."""
 
-    def __init__(self, settings: FakeSettings, is_loaded: bool, vertex: VertexRoutes | None = None) -> None:
+    def __init__(
+        self,
+        settings: FakeSettings,
+        is_loaded: bool,
+        vertex: VertexRoutes | None = None,
+        chat_page: ChatPage | None = None,
+    ) -> None:
         made: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
-        self.server = Server(settings, engine_factory(made), vertex)
+        self.server = Server(settings, engine_factory(made), vertex, chat_page)
         self.exit_code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -100,10 +107,14 @@ class Posting:
 
 @contextlib.contextmanager
 def running(
-    settings: FakeSettings | None = None, *, is_loaded: bool = True, vertex: VertexRoutes | None = None
+    settings: FakeSettings | None = None,
+    *,
+    is_loaded: bool = True,
+    vertex: VertexRoutes | None = None,
+    chat_page: ChatPage | None = None,
 ) -> Iterator[Running]:
     """A server that is ended after the test, whatever happens in it."""
-    server = Running(settings or FakeSettings(), is_loaded, vertex)
+    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page)
     try:
         yield server
     finally:

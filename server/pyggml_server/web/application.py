@@ -148,6 +148,8 @@ def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
         return [no_worker]
     if settings.public_path:
         return [Mount(prefix, Folder(settings.public_path))]
+    if service.chat_page is not None:
+        return service.chat_page.routes(prefix)
     return [Route(prefix + "/", page), Route(prefix + "/index.html", page), no_worker]
 
 

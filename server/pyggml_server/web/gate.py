@@ -16,9 +16,9 @@ from pyggml_server.web.service import Service
 
 log = logging.getLogger(__name__)
 
-# exact paths, without --api-prefix, as in llama-server
-PATHS_WHILE_LOADING = frozenset({"/", "/index.html", WORKER_PATH})
-PUBLIC_PATHS = frozenset({"/health", "/v1/health"}) | PATHS_WHILE_LOADING
+PUBLIC_PATHS = frozenset({"/health", "/v1/health"})  # exact, without --api-prefix, as in llama-server
+# those of a page, with the prefix and without it
+PAGE_PATHS = frozenset({"/", "/index.html", WORKER_PATH})
 POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
 BEARER = b"Bearer "
 KEEP_ALIVE_S = 5
@@ -32,9 +32,10 @@ class Gate:
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
-        pool_paths = {service.settings.api_prefix + POOL_PATH}
-        self._public_paths = PUBLIC_PATHS | pool_paths
-        self._paths_while_loading = PATHS_WHILE_LOADING | pool_paths
+        prefix = service.settings.api_prefix
+        pages = PAGE_PATHS | (service.chat_page.paths if service.chat_page else frozenset())
+        self._paths_while_loading = pages | {prefix + path for path in (POOL_PATH, *pages)}
+        self._public_paths = PUBLIC_PATHS | self._paths_while_loading
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. Other scopes (lifespan) pass through."""

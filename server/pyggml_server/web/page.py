@@ -1,7 +1,7 @@
-"""The page at `/`: links to what can be looked at; --path serves another one from a folder.
+"""The page at `/` if the chat page was not built: links to the other pages and numbers.
 
-And the end of the page that was here before: a browser that used llama-server's own user interface at this address has
-kept it with a service worker, and shows it instead of ours until the worker is gone.
+Also the worker that replaces the chat page's service worker with --no-ui and --path: a browser that used the chat page
+at this address shows its cached copy until that service worker is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PAGE = b"""<!doctype html>
 <meta name="color-scheme" content="light dark">
 <title>pyggml-server</title>
 <h1>pyggml-server</h1>
-<p>The API is here. There is no page to chat on; <code>--path FOLDER</code> serves one from a folder.</p>
+<p>The API works. The chat page was not built; the set-up said why. Run <code>python -m build_support page</code> in the
+source, or serve your own page with <code>--path FOLDER</code>.</p>
 <ul>
 <li><a href="pool">pool</a>: who holds the KV pool now, live</li>
 <li><a href="health">health</a></li>
@@ -35,7 +36,7 @@ async def page(_: Request) -> Response:
 
 
 WORKER_PATH = "/sw.js"
-FAREWELL = b"""// Takes the place of the service worker of llama-server's user interface, and ends itself.
+FAREWELL = b"""// Takes the place of the chat page's service worker, and ends itself.
 addEventListener("install", () => skipWaiting());
 addEventListener("activate", (event) => event.waitUntil(leave()));
 

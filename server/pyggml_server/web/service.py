@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from pyggml_server.messages import EnginePort, Wake
+from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import TranslatorPort, WebSettings
@@ -37,9 +38,12 @@ class Backend:
 class Service:
     """The state of the web side, shared by all requests."""
 
-    def __init__(self, settings: WebSettings, vertex: VertexRoutes | None = None) -> None:
+    def __init__(
+        self, settings: WebSettings, vertex: VertexRoutes | None = None, chat_page: ChatPage | None = None
+    ) -> None:
         self.settings = settings
         self.vertex = vertex
+        self.chat_page = chat_page
         self.mailbox = Mailbox()
         self.streams = StreamStore()
         self._backend: Backend | None = None
