@@ -50,7 +50,7 @@ async def park_and_restore(context: Context, away: Writer, stays: Writer) -> Non
     with Transfer(context) as transfer:
         n_bytes = transfer.save(AWAY)  # issued, not done
         n_meanwhile = await write_until_done(stays, transfer)
-        print(f"parked {n_bytes} bytes, page-locked: {transfer.is_pinned}; {n_meanwhile} tokens decoded meanwhile")
+        print(f"parked {n_bytes} bytes, pinned: {transfer.is_pinned}; {n_meanwhile} tokens decoded meanwhile")
         context.seq_remove(AWAY)  # only now are its cells free
         stays.go_on(20)
 

@@ -1,6 +1,6 @@
-"""A pool of page-locked host memory that grows without stopping the decodes beside it. The context's thread.
+"""A pool of pinned host memory that grows without stopping the decodes beside it. The context's thread.
 
-Allocating page-locked memory, on whatever thread, stops everybody who uses the device. Locking memory that is mapped
+Allocating pinned memory, on whatever thread, stops everybody who uses the device. Locking memory that is mapped
 already does not, if it is done in small pieces: a thread maps huge pages ahead, `advance` locks one piece.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class PinnedPool(Closing):
-    """Page-locked memory of at most `limit_bytes`, for the devices of `context`. Empty at first.
+    """Pinned memory of at most `limit_bytes`, for the devices of `context`. Empty at first.
 
         pool = PinnedPool(context, 1 << 30)
         pool.fill(256 << 20)                # before anybody decodes: blocks
@@ -66,7 +66,7 @@ class PinnedPool(Closing):
 
     @property
     def pinned_bytes(self) -> int:
-        """Memory that is page-locked now."""
+        """Memory that is pinned now."""
         return self._n_pinned * self.piece_bytes
 
     @property
@@ -112,7 +112,7 @@ class PinnedPool(Closing):
                 self._stop("the system has no memory for it")
             return False
         if not lib.llama_host_memory_pin(self._context, self._populator.piece(self._n_pinned), self.piece_bytes):
-            self._stop("the device refused to page-lock it")
+            self._stop("the device refused to pin it")
             return False
         self._n_pinned += 1
         return True
@@ -189,7 +189,7 @@ class PinnedPool(Closing):
         self._can_grow = False
         self._populator.shrink(self._n_pinned)
         log.warning(
-            "the pool of page-locked memory stays at %d of %d bytes: %s; see the limit on locked memory (ulimit -l) "
+            "the pool of pinned memory stays at %d of %d bytes: %s; see the limit on locked memory (ulimit -l) "
             "and free memory, or ask for less",
             self.pinned_bytes,
             wanted * self.piece_bytes,

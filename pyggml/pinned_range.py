@@ -1,4 +1,4 @@
-"""A part of a pool of page-locked memory, from when it is taken until it is given back. Any thread."""
+"""A part of a pool of pinned memory, from when it is taken until it is given back. Any thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyggml.errors import ClosedError, InvalidArgumentError
 
 
 class PinnedRange:
-    """Memory that stays page-locked until `give_back`. Made by `PinnedPool.take`."""
+    """Memory that stays pinned until `give_back`. Made by `PinnedPool.take`."""
 
     def __init__(self, memory: npt.NDArray[np.uint8], piece_bytes: int, keep: Callable[[int], None]):
         self._memory = memory

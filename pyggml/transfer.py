@@ -51,7 +51,7 @@ class Transfer(TransferBuffer, Closing):
     def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
         """Issues the copy of the sequence's state into the buffer; returns the size of the state.
 
-        A buffer that is too small is made larger, which may block to page-lock it. Not so with `may_grow=False`, which
+        A buffer that is too small is made larger, which may block to pin it. Not so with `may_grow=False`, which
         raises BufferTooSmallError, and with `n_bytes`, which is reserved before and not exceeded. To ask for
         `Context.state_size` before costs as much as the save.
 

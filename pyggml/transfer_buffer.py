@@ -99,7 +99,7 @@ class TransferBuffer(ABC):
         return self._new_view()
 
     def reserve(self, n_bytes: int) -> None:
-        """Makes the buffer at least so large; what it held is lost if it grows. May block to page-lock it.
+        """Makes the buffer at least so large; what it held is lost if it grows. May block to pin it.
 
         A range that it used is given back then, even if there is no memory to grow into. Raises OutOfMemoryError,
         BufferError (a view of its state is alive), TransferInFlightError.
@@ -159,13 +159,13 @@ class TransferBuffer(ABC):
 
     @property
     def can_pin(self) -> bool:
-        """Whether the device offers page-locked memory. What an allocation got is `is_pinned`."""
+        """Whether the device offers pinned memory. What an allocation got is `is_pinned`."""
         self._check_thread()
         return bool(lib.llama_state_seq_copy_buf_can_pin(self._handle.pointer()))
 
     @property
     def is_pinned(self) -> bool:
-        """Whether there is a buffer and it is page-locked: copies from and to any other memory may block."""
+        """Whether there is a buffer and it is pinned: copies from and to any other memory may block."""
         self._handle.pointer()
         return self._is_pinned
 

@@ -61,7 +61,7 @@ def test_the_servers_own_log_line_is_understood(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO):
         Applier(state).carry_out(Plan((Park(0, Reason.FORCED),)))
     copies = _copies("\n".join(record.getMessage() for record in caplog.records), "parked")
-    assert (copies["n"], copies["issue_ms_median"], copies["landed_ms_worst"]) == (1, 0.5, 2.0)
+    assert (copies["n"], copies["issue_ms_median"], copies["completed_ms_worst"]) == (1, 0.5, 2.0)
 
 
 def run_of(p99_ms: float, per_s: float, n_finished: int = 4) -> dict[str, Any]:

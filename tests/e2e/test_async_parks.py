@@ -27,7 +27,7 @@ def banner(server: ServerProcess) -> str:
 @pytest.mark.parametrize(
     ("flag", "kind", "keeps_pinned"),
     [
-        ("--preempt-async", "asynchronous copies, page-locked memory offered", True),
+        ("--preempt-async", "asynchronous copies, pinned memory offered", True),
         ("--no-preempt-async", "synchronous copies to pageable memory (--no-preempt-async)", False),
     ],
 )

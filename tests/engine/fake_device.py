@@ -7,7 +7,7 @@ from typing import Any
 from pyggml_server.native.border import BufferTooSmallError
 from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Sample, UnsupportedError
 
-from tests.engine.locked_pool import FakeLockedPool, FakeRange
+from tests.engine.pinned_pool import FakePinnedPool, FakeRange
 
 MIB = 1024 * 1024
 N_STATE_BYTES = 4 * MIB
@@ -15,7 +15,7 @@ N_HEAD_BYTES, N_CELL_BYTES = 1000, 8192
 
 
 class Device:
-    """What a device gives: how much it page-locks, how many transfers live, and what was asked of them."""
+    """What a device gives: how much it pins, how many transfers live, and what was asked of them."""
 
     def __init__(self, locks_bytes: int | None = None, obstacle: str | None = None) -> None:
         self.locks_bytes = locks_bytes
@@ -23,10 +23,10 @@ class Device:
         self.n_transfers = 0
         self.staging_bytes = 0
         self.refuses_saves = False
-        self.pools: list[FakeLockedPool] = []
+        self.pools: list[FakePinnedPool] = []
 
-    def new_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
-        self.pools.append(FakeLockedPool(limit_bytes, piece_bytes, refused_above_bytes=self.locks_bytes))
+    def new_pool(self, limit_bytes: int, piece_bytes: int) -> FakePinnedPool:
+        self.pools.append(FakePinnedPool(limit_bytes, piece_bytes, refused_above_bytes=self.locks_bytes))
         return self.pools[-1]
 
 
@@ -158,5 +158,5 @@ class FakeRuntime:
             raise UnsupportedError(self.device.obstacle)
         return FakeNative(self.device)
 
-    def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> FakeLockedPool:
+    def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> FakePinnedPool:
         return self.device.new_pool(limit_bytes, piece_bytes)

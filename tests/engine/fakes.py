@@ -1,4 +1,4 @@
-"""Slots, a pool and transfers without a model: cells are token lists, and a copy lands when the test says so."""
+"""Slots, a pool and transfers without a model: cells are token lists, and a copy completes when the test says so."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FakeTask:
 class FakeTransfer:
     """Copies nothing, at once; refuses what it is told to. `log` gets what it is asked to do, in order."""
 
-    frees_on_landing = False
+    frees_on_completion = False
     keeps_buffer = False
     is_staged = prefetches = False
     prefetch_left_bytes = 0
@@ -92,9 +92,9 @@ class FakeTransfer:
     def wait(self) -> None:
         if self.in_flight is not None:
             self.log.append(f"wait for {self.in_flight}")
-            self.land()
+            self.complete()
 
-    def land(self) -> None:
+    def complete(self) -> None:
         """The copy has ended."""
         if self.in_flight is not None and self.in_flight.startswith("restore"):
             self.state_bytes = 0
@@ -111,13 +111,13 @@ class FakeTransfer:
 
     def _issue(self, what: str) -> None:
         self.in_flight = what
-        self.land()
+        self.complete()
 
 
 class HeldTransfer(FakeTransfer):
-    """Copies in flight until `land` or somebody who waits. Its cells come free when a park lands."""
+    """Copies in flight until `complete` or somebody who waits. Its cells come free when a park completes."""
 
-    frees_on_landing = True
+    frees_on_completion = True
     keeps_buffer = True
 
     def _issue(self, what: str) -> None:
@@ -127,7 +127,7 @@ class HeldTransfer(FakeTransfer):
 class StagedTransfer(HeldTransfer):
     """Its cells come free when a park is issued, and are taken when its state has come back to staging memory."""
 
-    frees_on_landing = False
+    frees_on_completion = False
     is_staged = prefetches = True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.loop import Engine
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells
@@ -33,7 +33,7 @@ _PHASES_OF_COPIES = {
 }
 
 
-def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
+def broken_invariants(state: EngineState, dispatcher: Dispatcher) -> list[str]:
     """What does not hold, in words; for models with a plain cache."""
     broken = [text for slot in state.slots for text in _of_slot(state, slot)]
     n_held = sum(n_owned_cells(slot) for slot in state.slots)
@@ -49,7 +49,7 @@ def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
     broken.extend(_of_memory(state))
     tally = state.counters.tally
     n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total
-    n_known = n_ended + reception.n_tasks + sum(1 for _ in state.busy())
+    n_known = n_ended + dispatcher.n_tasks + sum(1 for _ in state.busy())
     if n_known != state.n_requests:
         broken.append(f"{state.n_requests} requests came, {n_known} have ended, run or wait")
     return broken
@@ -58,10 +58,10 @@ def broken_invariants(state: EngineState, reception: Reception) -> list[str]:
 def _of_memory(state: EngineState) -> Iterator[str]:
     n_pinned, n_taken = state.memory.pinned_bytes, sum(slot.transfer.pinned_bytes for slot in state.slots)
     if n_pinned > state.ram_limit_bytes:
-        yield f"{n_pinned} bytes are page-locked, the budget is {state.ram_limit_bytes}"
+        yield f"{n_pinned} bytes are pinned, the budget is {state.ram_limit_bytes}"
     pool = state.memory._pool
     if pool is not None and pool.held_bytes != n_taken:
-        yield f"the page-locked pool has {pool.held_bytes} bytes taken, the slots have {n_taken}"
+        yield f"the pinned pool has {pool.held_bytes} bytes taken, the slots have {n_taken}"
     if any(slot.is_idle and slot.transfer.buffer_bytes for slot in state.slots):
         yield "an idle slot holds memory for parks"
 
@@ -99,10 +99,10 @@ def broken_after_passes(patch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     broken: list[str] = []
     publish = Engine._publish
 
-    def check_and_publish(engine: Engine, state: EngineState, reception: Reception) -> None:
+    def check_and_publish(engine: Engine, state: EngineState, dispatcher: Dispatcher) -> None:
         if not broken:
-            broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, reception))
-        publish(engine, state, reception)
+            broken.extend(f"pass {state.n_passes}: {text}" for text in broken_invariants(state, dispatcher))
+        publish(engine, state, dispatcher)
 
     patch.setattr(Engine, "_publish", check_and_publish)
     yield broken

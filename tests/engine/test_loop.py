@@ -13,7 +13,7 @@ from pyggml_server.engine import loop
 from pyggml_server.engine.admission import queue
 from pyggml_server.engine.batch.decode import STATUS_NO_ROOM
 from pyggml_server.engine.lifecycle import snapshot
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.messages import Failed, Finished
 from pyggml_server.native.runtime import BatchArrays, Row, Runtime, Sample
@@ -111,15 +111,15 @@ def test_a_task_that_cannot_be_taken_in_ends_alone(three_slots: EngineHarness, m
 def test_those_in_the_line_keep_their_places_when_a_pass_fails_while_it_places_tasks(
     three_slots: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reusable_prefix = Pool.reusable_prefix
+    reusable_prefix = KvPool.reusable_prefix
 
-    def fail_for_one(pool: Pool, slot: Slot, prompt: list[int], *flags: Any) -> int:
+    def fail_for_one(pool: KvPool, slot: Slot, prompt: list[int], *flags: Any) -> int:
         if prompt[0] == 101:
             raise RuntimeError("this one is not placed")
         return reusable_prefix(pool, slot, prompt, *flags)
 
     gate = Gate(three_slots, monkeypatch)
-    monkeypatch.setattr(Pool, "reusable_prefix", fail_for_one)
+    monkeypatch.setattr(KvPool, "reusable_prefix", fail_for_one)
     waits = numbered(three_slots, 1, id_slot=2)
     behind = numbered(three_slots, 1, id_slot=2)
     bad = three_slots.start(prompt=[101] * 9, n_predict=3)

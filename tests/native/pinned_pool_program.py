@@ -1,4 +1,4 @@
-"""A pool of page-locked memory on simdev: `pinned_pool_program.py MODEL CASE`. Prints one JSON object.
+"""A pool of pinned memory on simdev: `pinned_pool_program.py MODEL CASE`. Prints one JSON object.
 
 Run in a process of its own, with simdev's variables. Counts what simdev's trace says, times nothing.
 """

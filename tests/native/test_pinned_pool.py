@@ -1,4 +1,4 @@
-"""The pool of page-locked memory on simdev: how often it locks and unlocks, counted in the trace, never timed."""
+"""The pool of pinned memory on simdev: how often it locks and unlocks, counted in the trace, never timed."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_the_example_decodes_while_a_conversation_is_on_its_way(native_tests: Na
     meanwhile = [int(n) for n in re.findall(r"(\d+) tokens decoded meanwhile", done.stdout)]
     assert len(meanwhile) == 2
     assert meanwhile[0] >= 1
-    assert "page-locked: True" in done.stdout
+    assert "pinned: True" in done.stdout
 
 
 def test_the_example_says_why_it_cannot_where_no_device_copies_asynchronously(smollm2_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pool of page-locked memory without a device that locks any: its books, its thread, and what it refuses."""
+"""The pool of pinned memory without a device that locks any: its books, its thread, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a soak on purpose: parks that are refused, memory that cannot be page-locked."""
+"""What goes wrong in a soak on purpose: parks that are refused, memory that cannot be pinned."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _refuse(_transfer: object, seq_id: int) -> None:
 
 
 def choose_pageable(rng: random.Random) -> str:
-    """On simdev: how much can be page-locked. Returns what was chosen, in words."""
+    """On simdev: how much can be pinned. Returns what was chosen, in words."""
     if "GGML_BACKEND_PATH" not in os.environ:
         return "on the CPU"
     most_bytes = rng.choice(LOCKED_BYTES)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.messages import Outbound
 
@@ -27,10 +27,10 @@ def test_two_rounds_hold_and_say_what_happened(smollm2_path: Path, capsys: pytes
 def test_a_pool_that_keeps_a_cell_of_who_left_is_found_and_the_seed_is_told(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def leak(pool: Pool, slot: Slot) -> None:
+    def leak(pool: KvPool, slot: Slot) -> None:
         pool._context.seq_remove(slot.id, 1)
 
-    monkeypatch.setattr(Pool, "release_cells", leak)
+    monkeypatch.setattr(KvPool, "release_cells", leak)
     assert main(["--model", str(smollm2_path), "--rounds", "4", "--seed", "7"]) == 1
     assert "failed; repeat with --seed 7 --rounds" in capsys.readouterr().out
 

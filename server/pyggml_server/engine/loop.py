@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
 from pyggml_server.engine import garbage
-from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.idle_clock import IdleClock
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# While nothing but copies is under way: how long a pass waits for a message before it asks again whether one landed.
+# While nothing but copies is under way: how long a pass waits for a message before it asks again whether one completed.
 _POLL_S = 0.0005
 # While somebody still uses a model that is to be freed: how long until it is tried again.
 _SLEEP_POLL_S = 0.1
@@ -137,12 +137,12 @@ class Engine:
             log.exception("loading failed")
             self._on_failed(str(error))
             return False
-        reception = Reception(state)
-        self._publish(state, reception)
+        dispatcher = Dispatcher(state)
+        self._publish(state, dispatcher)
         try:
             with garbage.settled():
                 self._on_ready(runtime.translator)
-                return self._serve(state, reception)
+                return self._serve(state, dispatcher)
         except Exception as error:
             log.exception("the engine ends")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
@@ -151,28 +151,28 @@ class Engine:
             endings.close_transfers(state)
             runtime.close()
 
-    def _serve(self, state: EngineState, reception: Reception) -> bool:
+    def _serve(self, state: EngineState, dispatcher: Dispatcher) -> bool:
         """Pass after pass, until the end (False) or until nothing was to be done for --sleep-idle-seconds (True)."""
         applier = Applier(state)
         idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
-        while self._take_messages(_patience_s(state, reception, has_decoded, idle), reception):
-            may_sleep = _is_idle(state, reception) and not state.outbox and idle.left_s() == 0.0
+        while self._take_messages(_patience_s(state, dispatcher, has_decoded, idle), dispatcher):
+            may_sleep = _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0
             if may_sleep and self._guard.try_close():
                 self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
                 state.runtime.translator.close()
                 return True
             try:
-                has_decoded = run_pass(state, reception, applier)
+                has_decoded = run_pass(state, dispatcher, applier)
             except Exception as error:
                 log.exception("a pass failed")
                 endings.fail_all(state, str(error))
-            self._publish(state, reception)
-        reception.cancel_all()
+            self._publish(state, dispatcher)
+        dispatcher.cancel_all()
         for slot in state.slots:
             if not slot.is_idle:  # one may have ended with another
                 endings.cancel(state, slot)
-        self._publish(state, reception)
+        self._publish(state, dispatcher)
         self._refuse_late_tasks()
         return False
 
@@ -185,7 +185,7 @@ class Engine:
                 case Stop():
                     return False
 
-    def _take_messages(self, patience_s: float | None, reception: Reception) -> bool:
+    def _take_messages(self, patience_s: float | None, dispatcher: Dispatcher) -> bool:
         """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end."""
         while True:
             try:
@@ -195,12 +195,12 @@ class Engine:
             patience_s = 0
             if isinstance(message, Stop):
                 return False
-            reception.take(message)
+            dispatcher.take(message)
 
-    def _publish(self, state: EngineState, reception: Reception) -> None:
+    def _publish(self, state: EngineState, dispatcher: Dispatcher) -> None:
         if not state.is_busy():
             state.recorder.rest()
-        self._snapshot = take_snapshot(state, reception.n_tasks, self._time_started_s)
+        self._snapshot = take_snapshot(state, dispatcher.n_tasks, self._time_started_s)
         if state.outbox:
             messages, state.outbox = state.outbox, []
             self._deliver(messages)
@@ -218,10 +218,10 @@ class Engine:
                 self._deliver([Cancelled(message.task_id)])
 
 
-def _is_idle(state: EngineState, reception: Reception) -> bool:
-    if state.side is not None and state.side.are_under_way:
+def _is_idle(state: EngineState, dispatcher: Dispatcher) -> bool:
+    if state.background is not None and state.background.are_under_way:
         return False
-    return not state.is_busy() and reception.is_empty  # the line moves up when the last slots have ended
+    return not state.is_busy() and dispatcher.is_empty  # the line moves up when the last slots have ended
 
 
 def _asleep(translator: Translator) -> Asleep:
@@ -230,9 +230,9 @@ def _asleep(translator: Translator) -> Asleep:
     return Asleep(shown.encode(), translator.models())
 
 
-def _patience_s(state: EngineState, reception: Reception, has_decoded: bool, idle: IdleClock) -> float | None:
+def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, idle: IdleClock) -> float | None:
     """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
-    if _is_idle(state, reception):
+    if _is_idle(state, dispatcher):
         left_s = idle.left_s()
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()

@@ -1,8 +1,8 @@
-"""One pass of the engine: land copies, place tasks, page-lock a piece of memory, plan, decode. Engine thread."""
+"""One pass of the engine: complete copies, place tasks, pin a piece of memory, plan, decode. Engine thread."""
 
 from __future__ import annotations
 
-from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.batch.build import build_batch
 from pyggml_server.engine.batch.context_shift import shift_full_slots
 from pyggml_server.engine.batch.decode import run_batch
@@ -15,11 +15,11 @@ from pyggml_server.planner.decide import decide
 from pyggml_server.planner.plan import Plan
 
 
-def run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool:
+def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bool:
     """Whether anything was decoded."""
     state.n_passes += 1
     landings.poll(state)
-    reception.place()
+    dispatcher.place()
     if not state.is_busy():
         state.memory.rest()
         return False
@@ -32,7 +32,7 @@ def run_pass(state: EngineState, reception: Reception, applier: Applier) -> bool
     if parts:
         run_batch(state, parts)
     else:
-        landings.go_on_beside(state)
+        landings.advance_overlapped(state)
     return bool(parts)
 
 

@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine.background.memory import side_copies
+from pyggml_server.engine.background.memory import start_background_runner
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.reporting.counters import Counters
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.choice import TransferChoice, choose_transfers, synchronous_transfers
 from pyggml_server.engine.transfers.host_memory_budget import MIB, default_ram_limit_bytes
@@ -40,9 +40,11 @@ def build_state(
     choice = _choose_transfers(runtime, options, limit_bytes, why_off)
     n = runtime.n_slots
     slots = [Slot(i, runtime.n_ctx_slot, choice.make(i), speculates=runtime.speculates) for i in range(n)]
-    state = EngineState(runtime, Pool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes)
+    state = EngineState(runtime, KvPool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes)
     state.counters = counters or state.counters
-    state.side = side_copies(runtime, choice, use_async=options.use_async, has_slot_files=has_slot_files)
+    state.background = start_background_runner(
+        runtime, choice, use_async=options.use_async, has_slot_files=has_slot_files
+    )
     return state
 
 

@@ -6,15 +6,13 @@ Engine thread, but for the copies of its state (`put`, `copy_to`) and its end (`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyggml_server.native.border import call, ffi, lib, take_bytes
-
-if TYPE_CHECKING:
-    from pyggml_server.native.prompt_store import Checkpoints
+from pyggml_server.native.checkpoints import Checkpoints
 
 State = npt.NDArray[np.uint8]
 

@@ -209,7 +209,7 @@ class Runtime:
         return pyggml.Transfer(context, is_staged=self._is_staged)
 
     def new_pinned_pool(self, limit_bytes: int, piece_bytes: int) -> PinnedPool:
-        """Page-locked memory for transfers of every context, empty at first; to be closed before the runtime.
+        """Pinned memory for transfers of every context, empty at first; to be closed before the runtime.
 
         Raises OutOfMemoryError without that much address space.
         """

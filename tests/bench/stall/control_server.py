@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from pyggml_server.app import main
 from pyggml_server.engine import startup
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.choice import TransferChoice
@@ -25,7 +25,7 @@ _N_POLLS = int(os.environ.get("PYGGML_BENCH_COPY_POLLS", "1"))
 class NoCopy:
     """A transfer that is done after so many polls and has moved nothing."""
 
-    frees_on_landing = True
+    frees_on_completion = True
     is_staged = False
     prefetch_left_bytes = 0
     buffer_bytes = 0
@@ -64,10 +64,10 @@ def choose_no_copies(_runtime: Runtime, *_options: object) -> TransferChoice:
     return TransferChoice(lambda _slot_id: NoCopy(), "no copies at all: a control measurement")
 
 
-def keep_parked_cells(release_cells: Callable[[Pool, Slot], None]) -> Callable[[Pool, Slot], None]:
+def keep_parked_cells(release_cells: Callable[[KvPool, Slot], None]) -> Callable[[KvPool, Slot], None]:
     """`Pool.release_cells`, but that of a slot on its way out or in does nothing."""
 
-    def release(pool: Pool, slot: Slot) -> None:
+    def release(pool: KvPool, slot: Slot) -> None:
         if slot.phase not in (SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.RESTORING):
             release_cells(pool, slot)
 
@@ -75,6 +75,6 @@ def keep_parked_cells(release_cells: Callable[[Pool, Slot], None]) -> Callable[[
 
 
 if __name__ == "__main__":
-    keeping = patch.object(Pool, "release_cells", keep_parked_cells(Pool.release_cells))
+    keeping = patch.object(KvPool, "release_cells", keep_parked_cells(KvPool.release_cells))
     with keeping, patch.object(startup, "choose_transfers", choose_no_copies):
         sys.exit(main())

@@ -15,7 +15,7 @@ from tests.bench.stall.servers import running
 
 N_CHATS = 4
 _COPY = re.compile(
-    r"(parked|restored) task .*?, ([\d.]+) MiB, issued in ([\d.]+) ms, landed after ([\d.]+) ms, ([\d.]+) GB/s"
+    r"(parked|restored) task .*?, ([\d.]+) MiB, issued in ([\d.]+) ms, completed after ([\d.]+) ms, ([\d.]+) GB/s"
 )
 _BANNER = re.compile(r"preemption: (.*)")
 
@@ -132,13 +132,13 @@ def _copies(log: str, kind: str) -> dict[str, float]:
     found = [tuple(map(float, rest)) for what, *rest in _COPY.findall(log) if what == kind]
     if not found:
         return {}
-    mib, issue_ms, landed_ms, gb_s = zip(*found, strict=True)
+    mib, issue_ms, completed_ms, gb_s = zip(*found, strict=True)
     return {
         "n": len(found),
         "mib_median": statistics.median(mib),
         "issue_ms_median": statistics.median(issue_ms),
         "issue_ms_worst": max(issue_ms),
-        "landed_ms_median": statistics.median(landed_ms),
-        "landed_ms_worst": max(landed_ms),
+        "completed_ms_median": statistics.median(completed_ms),
+        "completed_ms_worst": max(completed_ms),
         "gb_s_median": statistics.median(gb_s),
     }

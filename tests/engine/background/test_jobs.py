@@ -1,4 +1,4 @@
-"""Jobs beside the decoding: who waits for what, what a failure ends, and what the end of a job waits for."""
+"""Jobs while others decode: who waits for what, what a failure ends, and what the end of a job waits for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from pyggml_server.engine.background.bounce_buffer import Bounce
-from pyggml_server.engine.background.jobs import Awaited, Helper, SideJob, Steps
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
+from pyggml_server.engine.background.jobs import Awaited, BackgroundJob, Helper, Steps
 from pyggml_server.engine.background.lending_transfer import LendingTransfer
-from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots import async_prompt_cache
 
 
@@ -29,10 +29,10 @@ class Light:
 
 
 @pytest.fixture
-def copies() -> Iterator[SideCopies]:
+def copies() -> Iterator[BackgroundRunner]:
     """Without any memory: only turns matter."""
-    out, into = (Bounce([], _no_transfer, None, is_lasting=True) for _ in range(2))
-    made = SideCopies(out, into)
+    out, into = (BounceBuffer([], _no_transfer, None, is_lasting=True) for _ in range(2))
+    made = BackgroundRunner(out, into)
     yield made
     made.close()
 
@@ -50,7 +50,7 @@ def test_a_job_takes_the_steps_that_it_can_and_no_more() -> None:
             yield light
             done.append(i)
 
-    job = SideJob("work", steps())
+    job = BackgroundJob("work", steps())
     job.advance()
     assert done == []
     lights[1].is_green = True
@@ -65,7 +65,7 @@ def test_a_job_that_fails_has_ended_and_is_told_of(caplog: pytest.LogCaptureFixt
         yield Light()
         raise RuntimeError("broken")
 
-    job = SideJob("the save of slot 3", steps())
+    job = BackgroundJob("the save of slot 3", steps())
     job.wait()
     assert job.is_done()
     assert "the save of slot 3 failed" in caplog.text
@@ -74,7 +74,7 @@ def test_a_job_that_fails_has_ended_and_is_told_of(caplog: pytest.LogCaptureFixt
 def test_what_the_helper_was_given_is_waited_for_when_the_job_is_closed() -> None:
     helper, may_go = Helper(), threading.Event()
     results: list[bool] = []
-    job = SideJob("work", helper.run(lambda: results.append(may_go.wait(60))))
+    job = BackgroundJob("work", helper.run(lambda: results.append(may_go.wait(60))))
     job.advance()
     threading.Timer(0, may_go.set).start()
     job.close()
@@ -92,20 +92,20 @@ def test_what_the_helper_raises_comes_out_of_the_step() -> None:
     def refuse() -> None:
         raise OSError("the disk is full")
 
-    job = SideJob("work", steps())
+    job = BackgroundJob("work", steps())
     job.wait()
     assert job.is_done()
     helper.close()
 
 
-def in_turn(copies: SideCopies, name: str, done: list[str], during: Awaited) -> Steps[None]:
+def in_turn(copies: BackgroundRunner, name: str, done: list[str], during: Awaited) -> Steps[None]:
     yield copies.turn(copies.out)
     with copies.out.turn():
         yield during
         done.append(name)
 
 
-def test_turns_come_in_order_but_what_can_be_dropped_is_behind_the_others(copies: SideCopies) -> None:
+def test_turns_come_in_order_but_what_can_be_dropped_is_behind_the_others(copies: BackgroundRunner) -> None:
     done: list[str] = []
     held = Light()
     copies.start("first", in_turn(copies, "first", done, held))
@@ -136,7 +136,7 @@ def that_it_comes(save: async_prompt_cache._Save) -> Awaited:
 
 @pytest.mark.parametrize("awaited", [its_end, that_it_comes])
 def test_who_waits_for_a_job_that_stands_in_line_is_not_waited_for_by_it(
-    awaited: Callable[[async_prompt_cache._Save], Awaited], copies: SideCopies
+    awaited: Callable[[async_prompt_cache._Save], Awaited], copies: BackgroundRunner
 ) -> None:
     """The exchange of prompts waits for its own save, whose turn comes after that of an idle slot: what the whole line
     waits for is the idle slot's copy, and the exchange stands before that one in the list."""
@@ -155,7 +155,7 @@ def test_who_waits_for_a_job_that_stands_in_line_is_not_waited_for_by_it(
     assert done == ["idle", "its save", "exchange"]
 
 
-def test_a_turn_ends_with_its_job_however_that_ends(copies: SideCopies) -> None:
+def test_a_turn_ends_with_its_job_however_that_ends(copies: BackgroundRunner) -> None:
     job = copies.start("work", in_turn(copies, "work", [], Light()))
     copies.poll()
     assert copies.out.is_taken

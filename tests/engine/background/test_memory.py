@@ -1,4 +1,4 @@
-"""Where prompts and slots' files are copied beside the decoding, what is said of it, and how much memory it takes."""
+"""Where prompts and slots' files are copied while others decode, what is said of it, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_it_is_there_whether_chats_can_be_parked_or_not(ram_mib: int, caplog: pytest.LogCaptureFixture) -> None:
     device = Device()
     state = build(device, ram_mib=ram_mib)
-    assert state.side is not None
+    assert state.background is not None
     assert said(caplog) == [
-        "prompt cache: copied beside the decoding, through 8.5 MiB of page-locked memory, and up to 8.5 MiB when needed"
+        "prompt cache: asynchronous copies through 8.5 MiB of pinned memory, up to 8.5 MiB when needed"
     ]
-    assert state.side.n_bytes == sum(pool.pinned_bytes for pool in device.pools[-2:]) >= 2 * SLOT_BYTES
+    assert state.background.n_bytes == sum(pool.pinned_bytes for pool in device.pools[-2:]) >= 2 * SLOT_BYTES
     endings.close_transfers(state)
     assert (device.n_transfers, all(pool.is_closed for pool in device.pools)) == (0, True)
 
@@ -62,13 +62,13 @@ def test_without_parks_no_transfer_exists_while_nothing_is_copied() -> None:
 def test_slot_files_need_it_without_a_prompt_cache_too(
     has_cache: bool, has_files: bool, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert build(Device(), has_cache=has_cache, has_files=has_files).side is not None
+    assert build(Device(), has_cache=has_cache, has_files=has_files).background is not None
     assert [line.split(":")[0] for line in said(caplog)] == [what]
 
 
 def test_nothing_is_locked_or_said_where_there_is_nothing_to_copy(caplog: pytest.LogCaptureFixture) -> None:
     device = Device()
-    assert build(device, has_cache=False, ram_mib=0).side is None
+    assert build(device, has_cache=False, ram_mib=0).background is None
     assert (said(caplog), device.pools) == ([], [])
 
 
@@ -78,13 +78,13 @@ def test_nothing_is_locked_or_said_where_there_is_nothing_to_copy(caplog: pytest
     [
         (Device(), {"use_async": False}, "--no-preempt-async"),
         (Device(obstacle="its events cannot be queried"), {}, "its events cannot be queried"),
-        (Device(locks_bytes=0), {}, "there is no page-locked memory"),
+        (Device(locks_bytes=0), {}, "there is no pinned memory"),
     ],
 )
 def test_copies_are_synchronous_where_nothing_else_is_possible_and_it_is_said_why(
     device: Device, options: dict[str, Any], why: str, ram_mib: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert build(device, ram_mib=ram_mib, **options).side is None
+    assert build(device, ram_mib=ram_mib, **options).background is None
     assert said(caplog) == [f"prompt cache: synchronous copies ({why})"]
     assert (device.n_transfers, all(pool.is_closed for pool in device.pools)) == (0, True)
 
@@ -101,5 +101,5 @@ def test_what_one_slot_may_hold_is_locked_when_it_is_needed_within_a_share_of_th
     monkeypatch.setattr(memory, "FIRST_BYTES", MIB)
     device = Device()
     monkeypatch.setattr(memory, "default_ram_limit_bytes", lambda: 4096 * MIB)
-    assert build(device, ram_mib=0).side is not None
+    assert build(device, ram_mib=0).background is not None
     assert [(pool.pinned_bytes, pool.limit_bytes >= SLOT_BYTES) for pool in device.pools] == [(MIB, True)] * 2

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyggml_server.native.checkpoints import Checkpoints
 from pyggml_server.native.command_line import CommandLine
-from pyggml_server.native.prompt_store import Checkpoints, PromptCache
+from pyggml_server.native.prompt_cache import NativePromptCache
 from pyggml_server.native.runtime import Runtime
 
 
@@ -21,7 +22,7 @@ def runtime(smollm2_path: Path) -> Iterator[Runtime]:
     loaded.close()
 
 
-def keep(cache: PromptCache, runtime: Runtime, tokens: list[int], n_bytes: int) -> bool:
+def keep(cache: NativePromptCache, runtime: Runtime, tokens: list[int], n_bytes: int) -> bool:
     kept = cache.begin(tokens, Checkpoints(runtime), n_bytes)
     if kept is not None:
         kept.put([np.full(n_bytes, tokens[0], np.uint8)])
@@ -38,7 +39,7 @@ def some_prompt(chance: random.Random) -> list[int]:
 def test_prompts_are_kept_and_found_as_in_one_call(seed: int, runtime: Runtime) -> None:
     """A state of the empty sequence stands for each prompt's."""
     chance, lists = random.Random(seed), Checkpoints(runtime)
-    at_once, in_steps = PromptCache(runtime), PromptCache(runtime)
+    at_once, in_steps = NativePromptCache(runtime), NativePromptCache(runtime)
     n_bytes = runtime.context.state_size(0)
     for _ in range(30):
         tokens = some_prompt(chance)
@@ -50,7 +51,7 @@ def test_prompts_are_kept_and_found_as_in_one_call(seed: int, runtime: Runtime) 
 
 
 def test_the_oldest_make_room_and_what_is_too_large_is_not_begun(runtime: Runtime) -> None:
-    cache = PromptCache(runtime)
+    cache = NativePromptCache(runtime)
     assert all(keep(cache, runtime, [i, i], 400_000) for i in (1, 2, 3))
     assert cache.size().n_prompts == 2
     assert cache.take([], [1, 1]) is None
@@ -64,7 +65,7 @@ def test_the_oldest_make_room_and_what_is_too_large_is_not_begun(runtime: Runtim
 
 
 def test_a_prompt_is_in_the_cache_once_it_was_added_and_only_once(runtime: Runtime) -> None:
-    cache = PromptCache(runtime)
+    cache = NativePromptCache(runtime)
     first, second = (cache.begin([7, 8], Checkpoints(runtime), 10) for _ in range(2))
     assert cache.take([], [7, 8]) is None
     assert first is not None

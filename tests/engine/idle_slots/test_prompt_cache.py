@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine.idle_slots.prompt_cache import KeptPrompts
-from pyggml_server.native.prompt_store import PromptCache
+from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
+from pyggml_server.native.prompt_cache import NativePromptCache
 
 from tests.engine.harness import EngineHarness
 from tests.engine.invariants import watched
@@ -96,15 +96,15 @@ def test_a_prompt_that_only_begins_alike_gives_what_is_alike_and_nothing_else(sm
 def test_a_state_that_finds_no_room_leaves_an_empty_slot_and_stays_in_the_cache(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = PromptCache.load
+    load = NativePromptCache.load
 
     def fail(*_: object) -> None:
-        monkeypatch.setattr(PromptCache, "load", load)
+        monkeypatch.setattr(NativePromptCache, "load", load)
 
     with engine_with(smollm2_path, n_slots=1) as engine:
         first = complete(engine, STORY)
         complete(engine, RECIPE)
-        monkeypatch.setattr(PromptCache, "load", fail)
+        monkeypatch.setattr(NativePromptCache, "load", fail)
         failed = complete(engine, STORY)
         assert (n_cached(failed), failed["content"]) == (0, first["content"])
 
@@ -128,14 +128,14 @@ def test_a_prompt_for_which_the_pool_has_no_room_is_computed_and_nobody_tries_to
 def test_an_exchange_that_fails_ends_its_own_request_and_no_other(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = KeptPrompts.exchange
+    exchange = PromptCache.exchange
 
     def fail_once(*_: object) -> None:
-        monkeypatch.setattr(KeptPrompts, "exchange", exchange)
+        monkeypatch.setattr(PromptCache, "exchange", exchange)
         raise MemoryError("no memory for the copy")
 
     with engine_with(smollm2_path) as engine:
-        monkeypatch.setattr(KeptPrompts, "exchange", fail_once)
+        monkeypatch.setattr(PromptCache, "exchange", fail_once)
         bad = engine.run(prompt=STORY, n_predict=2)
         good = engine.run(prompt=RECIPE, n_predict=2)
         error = bad.error()

@@ -17,7 +17,7 @@ from tests.engine.fakes import FakeTransfer, generating_state, held
 
 @pytest.fixture
 def state() -> EngineState:
-    """Two generating slots whose copies land at once."""
+    """Two generating slots whose copies complete at once."""
     return generating_state([FakeTransfer(), FakeTransfer()])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.config import PreemptOptions
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 
 from tests.engine.harness import EngineHarness
@@ -33,13 +33,13 @@ def test_the_size_of_a_state_is_asked_for_only_when_somebody_is_parked(
 ) -> None:
     """Two chats fill nine tenths of the pool and park nobody; a third makes one of them leave."""
     asked_for: list[int] = []
-    state_bytes = Pool.state_bytes
+    state_bytes = KvPool.state_bytes
 
-    def count(pool: Pool, slot: Slot) -> int:
+    def count(pool: KvPool, slot: Slot) -> int:
         asked_for.append(slot.id)
         return state_bytes(pool, slot)
 
-    monkeypatch.setattr(Pool, "state_bytes", count)
+    monkeypatch.setattr(KvPool, "state_bytes", count)
     argv = ["-m", str(smollm2_path), "-c", "512", "-np", "3", "--kv-unified", "-fa", "on", "-t", "1"]
     with EngineHarness(argv) as harness:
         chats = [harness.start(prompt=[100 + i] * 220, n_predict=20, ignore_eos=True) for i in range(2)]

@@ -1,4 +1,4 @@
-"""Copies that land later: who holds cells until when, who waits for whom, and how everything ends meanwhile."""
+"""Copies that complete later: who holds cells until when, who waits for whom, and how everything ends meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log() -> list[str]:
 
 @pytest.fixture
 def state(log: list[str]) -> EngineState:
-    """Two generating slots whose copies land when the test says so."""
+    """Two generating slots whose copies complete when the test says so."""
     return generating_state([HeldTransfer(log), HeldTransfer(log)], log)
 
 
@@ -52,31 +52,31 @@ def notices(state: EngineState) -> list[str]:
     return [message.text for message in state.outbox if isinstance(message, Notice)]
 
 
-def test_a_park_keeps_its_cells_until_its_copy_lands(state: EngineState, log: list[str]) -> None:
+def test_a_park_keeps_its_cells_until_its_copy_completes(state: EngineState, log: list[str]) -> None:
     carry_out(state, PARK)
     landings.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells, log) == (SlotPhase.PREEMPTING, True, ["save 0"])
-    held(state, 0).land()
+    held(state, 0).complete()
     landings.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.PREEMPTED, False)
     assert log == ["save 0", "release 0"]
 
 
-def test_a_staged_park_gives_its_cells_back_at_once_and_lands_later(log: list[str]) -> None:
+def test_a_staged_park_gives_its_cells_back_at_once_and_completes_later(log: list[str]) -> None:
     state = generating_state([StagedTransfer(log)], log)
     carry_out(state, PARK)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.PREEMPTING, False)
-    held(state, 0).land()
+    held(state, 0).complete()
     landings.poll(state)
     assert (state.slot(0).phase, log) == (SlotPhase.PREEMPTED, ["save 0", "release 0"])
 
 
-def test_a_restored_slot_runs_once_its_copy_has_landed_and_not_before(state: EngineState) -> None:
+def test_a_restored_slot_runs_once_its_copy_has_completed_and_not_before(state: EngineState) -> None:
     carry_out(state, PARK, WAIT, RESTORE)
     landings.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.RESTORING, True)
     assert notices(state) == ["preempted"]
-    held(state, 0).land()
+    held(state, 0).complete()
     landings.poll(state)
     assert state.slot(0).phase is SlotPhase.GENERATING
     assert notices(state) == ["preempted", "resumed"]
@@ -88,18 +88,18 @@ def test_a_plan_that_waits_for_a_park_goes_on_when_its_cells_are_free(state: Eng
     assert state.slot(0).phase is SlotPhase.PREEMPTED
 
 
-def test_waiting_for_a_park_that_has_landed_already_does_nothing(state: EngineState, log: list[str]) -> None:
+def test_waiting_for_a_park_that_has_completed_already_does_nothing(state: EngineState, log: list[str]) -> None:
     carry_out(state, PARK, WAIT, WAIT)
     assert log == ["save 0", "wait for save 0", "release 0"]
 
 
-def test_bytes_and_seconds_are_counted_when_a_copy_lands(state: EngineState) -> None:
-    times = iter([1.0, 1.25, 3.0])  # started, issued, landed
+def test_bytes_and_seconds_are_counted_when_a_copy_completes(state: EngineState) -> None:
+    times = iter([1.0, 1.25, 3.0])  # started, issued, completed
     state.clock = lambda: next(times)
     carry_out(state, PARK)
     tally = state.counters.tally
     assert (tally.preemptions_total, tally.parked_bytes_total) == (1, 0)
-    held(state, 0).land()
+    held(state, 0).complete()
     landings.poll(state)
     assert (tally.preemptions_total, tally.parked_bytes_total, tally.park_seconds_total) == (1, N_STATE_BYTES, 2.0)
 
@@ -113,7 +113,7 @@ def test_time_in_copies_counts_as_parked(state: EngineState) -> None:
     carry_out(state, WAIT, RESTORE)
     now_s[0] = 15.0
     assert slot_snapshot(state.slot(0), now_s[0]).is_transferring
-    held(state, 0).land()
+    held(state, 0).complete()
     landings.poll(state)
     assert cast(FakeTask, state.slot(0).active_job.task).pauses_us == [5_000_000]
     assert slot_snapshot(state.slot(0), now_s[0]).parked_ms == 5000
@@ -127,8 +127,8 @@ def test_the_log_tells_reason_cells_bytes_issue_and_copy_time(
     with caplog.at_level(logging.INFO):
         carry_out(state, PARK, WAIT)
     assert [record.getMessage() for record in caplog.records] == [
-        "slot 0: the first park has a buffer of 0.00 MiB, page-locked",
-        "slot 0: parked task 10 (no room for the next step): 3 cells, 0.00 MiB, issued in 0.50 ms, landed after "
+        "slot 0: the first park has a buffer of 0.00 MiB, pinned",
+        "slot 0: parked task 10 (no room for the next step): 3 cells, 0.00 MiB, issued in 0.50 ms, completed after "
         "2.00 ms, 0.00 GB/s",
     ]
 

@@ -107,7 +107,7 @@ def test_a_copy_before_the_last_token_concerns_the_next_gap_no_more(state: Engin
 def test_every_gap_under_a_copy_that_lasts_for_many_steps_is_a_survivors_gap(state: EngineState) -> None:
     step(state)
     state.slot(1).copy = CopyInFlight(
-        CopyStep.PARK, Reason.STEP_SHORT, 1, 100, started_s=0.0, issue_s=0.0, frees_on_landing=True
+        CopyStep.PARK, Reason.STEP_SHORT, 1, 100, started_s=0.0, issue_s=0.0, frees_on_completion=True
     )
     for _ in range(5):
         step(state)

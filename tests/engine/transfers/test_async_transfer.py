@@ -1,4 +1,4 @@
-"""Which transfer a slot gets, and what becomes of it where page-locked memory is promised and does not come."""
+"""Which transfer a slot gets, and what becomes of it where pinned memory is promised and does not come."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.engine.fake_device import (
     FakeNative,
     FakeRuntime,
 )
-from tests.engine.locked_pool import FakeLockedPool
+from tests.engine.pinned_pool import FakePinnedPool
 
 
 def build(device: Device, **options: Any) -> EngineState:
@@ -49,7 +49,7 @@ def test_the_banner_says_that_copies_are_asynchronous_and_what_is_offered(caplog
     device = Device()
     build(device)
     assert banner(caplog) == (
-        "preemption: on, asynchronous copies, page-locked memory offered (4.0 MiB locked), no staging memory, "
+        "preemption: on, asynchronous copies, pinned memory offered (4.0 MiB locked), no staging memory, "
         "up to 32 MiB, policy smallest"
     )
     assert device.n_transfers == 2  # one for each slot; the probe is gone
@@ -70,7 +70,7 @@ def test_a_device_that_cannot_copy_asynchronously_is_told_with_its_reason(caplog
 def test_memory_that_is_pageable_at_the_probe_gives_every_transfer_up(caplog: pytest.LogCaptureFixture) -> None:
     device = Device(locks_bytes=0)
     state = build(device)
-    assert "synchronous copies to pageable memory (there is no page-locked memory)" in banner(caplog)
+    assert "synchronous copies to pageable memory (there is no pinned memory)" in banner(caplog)
     assert (device.n_transfers, device.pools[0].is_closed, state.memory.pinned_bytes) == (0, True, 0)
     state.slot(0).transfer.save(0)
     assert state.slot(0).transfer.is_done()
@@ -82,17 +82,17 @@ def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously
     device = Device(locks_bytes=2 * MIB)
     state = build(device)
     transfer = state.slot(0).transfer
-    assert transfer.frees_on_landing
+    assert transfer.frees_on_completion
     for _ in range(2):
         transfer.save(0)
-        assert (transfer.is_done(), transfer.frees_on_landing, transfer.pinned_bytes) == (True, False, 0)
+        assert (transfer.is_done(), transfer.frees_on_completion, transfer.pinned_bytes) == (True, False, 0)
         assert transfer.state_bytes == N_STATE_BYTES
         transfer.drop()
     assert device.n_transfers == 1  # the other slot has not parked yet
-    assert state.slot(1).transfer.frees_on_landing
+    assert state.slot(1).transfer.frees_on_completion
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"slot 0: parks synchronously from now on: a state of {N_STATE_BYTES} bytes, and {2 * MIB} can be page-locked"
+        f"slot 0: parks synchronously from now on: a state of {N_STATE_BYTES} bytes, and {2 * MIB} can be pinned"
     ]
 
 
@@ -103,17 +103,17 @@ def test_a_slot_that_finds_no_gap_parks_synchronously_once_and_asynchronously_ag
     held.pop(0).give_back()  # 6 MiB of 10 are free, in two gaps
     transfer = state.slot(0).transfer
     transfer.save(0)
-    assert (transfer.is_done(), transfer.frees_on_landing) == (True, False)
+    assert (transfer.is_done(), transfer.frees_on_completion) == (True, False)
     assert (transfer.state_bytes, transfer.buffer_bytes, transfer.pinned_bytes) == (N_STATE_BYTES, N_STATE_BYTES, 0)
     transfer.restore(0)
-    assert (transfer.state_bytes, transfer.frees_on_landing) == (0, True)
+    assert (transfer.state_bytes, transfer.frees_on_completion) == (0, True)
     held.pop().give_back()
     transfer.save(0)
     assert (transfer.is_done(), transfer.pinned_bytes) == (False, N_STATE_BYTES)
     transfer.drop()
 
 
-def test_the_states_of_the_whole_pool_are_page_locked_at_load_and_nobody_holds_them() -> None:
+def test_the_states_of_the_whole_pool_are_pinned_at_load_and_nobody_holds_them() -> None:
     device = Device()
     state = build(device)
     assert state.memory.pinned_bytes == 512 * N_CELL_BYTES
@@ -121,15 +121,15 @@ def test_the_states_of_the_whole_pool_are_page_locked_at_load_and_nobody_holds_t
     assert state.runtime.context.n_cells_of_0 == 0  # type: ignore[attr-defined]
 
 
-def test_no_more_than_a_quarter_of_the_budget_is_page_locked_at_load() -> None:
+def test_no_more_than_a_quarter_of_the_budget_is_pinned_at_load() -> None:
     assert build(Device(), ram_mib=8).memory.pinned_bytes == 2 * MIB
 
 
 def test_what_the_device_locks_at_load_is_what_there_is(caplog: pytest.LogCaptureFixture) -> None:
     state = build(Device(locks_bytes=2 * MIB))
     assert state.memory.pinned_bytes == 2 * MIB
-    assert "page-locked memory offered (2.0 MiB locked)" in banner(caplog)
-    assert all(slot.transfer.frees_on_landing for slot in state.slots)
+    assert "pinned memory offered (2.0 MiB locked)" in banner(caplog)
+    assert all(slot.transfer.frees_on_completion for slot in state.slots)
 
 
 def test_the_state_of_a_draft_lies_in_the_same_pool() -> None:
@@ -162,11 +162,11 @@ def test_with_staging_memory_a_park_frees_cells_at_once_where_its_state_fits(cap
     device = Device()
     transfer = build(device, staging_mib=2).slot(0).transfer
     assert "2 MiB of staging memory" in banner(caplog)
-    assert not transfer.frees_on_landing  # to be expected
-    for staging_bytes, frees_on_landing in ((N_STATE_BYTES - 1, True), (N_STATE_BYTES, False)):
+    assert not transfer.frees_on_completion  # to be expected
+    for staging_bytes, frees_on_completion in ((N_STATE_BYTES - 1, True), (N_STATE_BYTES, False)):
         device.staging_bytes = staging_bytes
         transfer.save(0)
-        assert transfer.frees_on_landing == frees_on_landing
+        assert transfer.frees_on_completion == frees_on_completion
         transfer.drop()
 
 
@@ -176,7 +176,7 @@ def device() -> Device:
 
 
 @pytest.fixture
-def pool(device: Device) -> FakeLockedPool:
+def pool(device: Device) -> FakePinnedPool:
     """Locked for two states."""
     made = device.new_pool(16 * MIB, MIB)
     made.fill(2 * N_STATE_BYTES)
@@ -189,13 +189,13 @@ def context() -> FakeContext:
 
 
 @pytest.fixture
-def transfer(device: Device, pool: FakeLockedPool, context: FakeContext) -> AsyncTransfer:
+def transfer(device: Device, pool: FakePinnedPool, context: FakeContext) -> AsyncTransfer:
     estimate = SizeEstimate(N_HEAD_BYTES, N_CELL_BYTES)
     return AsyncTransfer(context, FakeNative(device), ParkMemory(cast(Any, pool)), estimate)
 
 
 def test_a_park_asks_for_no_size_and_holds_what_its_state_needs(
-    transfer: AsyncTransfer, context: FakeContext, pool: FakeLockedPool
+    transfer: AsyncTransfer, context: FakeContext, pool: FakePinnedPool
 ) -> None:
     context.n_cells_of_0 = 600  # by the estimate more than it is
     transfer.save(0)
@@ -211,7 +211,7 @@ def test_a_park_asks_for_the_size_where_the_estimate_is_too_small_or_finds_no_ga
     n_cells: int,
     transfer: AsyncTransfer,
     context: FakeContext,
-    pool: FakeLockedPool,
+    pool: FakePinnedPool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     context.n_cells_of_0 = n_cells
@@ -220,8 +220,8 @@ def test_a_park_asks_for_the_size_where_the_estimate_is_too_small_or_finds_no_ga
     assert (transfer.state_bytes, transfer.buffer_bytes, pool.held_bytes) == (N_STATE_BYTES,) * 3
 
 
-def test_a_restored_state_is_forgotten_when_it_has_landed_and_its_memory_is_nobodys(
-    transfer: AsyncTransfer, pool: FakeLockedPool
+def test_a_restored_state_is_forgotten_when_it_has_completed_and_its_memory_is_nobodys(
+    transfer: AsyncTransfer, pool: FakePinnedPool
 ) -> None:
     transfer.save(0)
     assert not transfer.is_done()
@@ -256,16 +256,14 @@ def test_a_state_that_staging_memory_can_hold_goes_there_before_it_has_cells(
     assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes) == (True, 0, 0)
 
 
-def test_a_park_that_is_refused_holds_nothing(transfer: AsyncTransfer, device: Device, pool: FakeLockedPool) -> None:
+def test_a_park_that_is_refused_holds_nothing(transfer: AsyncTransfer, device: Device, pool: FakePinnedPool) -> None:
     device.refuses_saves = True
     with pytest.raises(TransferRefusedError, match="sequence 0 could not be saved: a shift is pending"):
         transfer.save(0)
     assert (transfer.is_done(), transfer.state_bytes, transfer.buffer_bytes, pool.held_bytes) == (True, 0, 0, 0)
 
 
-def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(
-    transfer: AsyncTransfer, pool: FakeLockedPool
-) -> None:
+def test_a_dropped_buffer_is_nobodys_at_once_and_stays_pinned(transfer: AsyncTransfer, pool: FakePinnedPool) -> None:
     for _ in range(3):
         transfer.save(0)
         transfer.drop()
@@ -274,7 +272,7 @@ def test_a_dropped_buffer_is_nobodys_at_once_and_stays_page_locked(
 
 
 def test_a_transfer_that_is_closed_gives_its_memory_back(
-    transfer: AsyncTransfer, device: Device, pool: FakeLockedPool
+    transfer: AsyncTransfer, device: Device, pool: FakePinnedPool
 ) -> None:
     transfer.save(0)
     transfer.close()

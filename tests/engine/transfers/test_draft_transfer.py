@@ -49,11 +49,11 @@ def test_a_restore_that_the_drafts_pool_refuses_keeps_both_states(kind: type[Fak
 def test_it_is_done_when_both_copies_are() -> None:
     target, draft = HeldTransfer(), HeldTransfer()
     pair = TargetAndDraft(target, draft)
-    assert pair.frees_on_landing
+    assert pair.frees_on_completion
     pair.save(0)
-    target.land()
+    target.complete()
     assert not pair.is_done()
-    draft.land()
+    draft.complete()
     assert pair.is_done()
 
 

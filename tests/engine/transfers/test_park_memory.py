@@ -1,4 +1,4 @@
-"""Page-locked memory grows ahead of its need and a piece a pass; a park waits for it only where nobody could go on."""
+"""Pinned memory grows ahead of its need and a piece a pass; a park waits for it only where nobody could go on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from pyggml_server.engine.transfers.park_memory import (
     LARGEST_PIECE_BYTES,
     NoGapError,
-    NotLockedYetError,
+    NotPinnedYetError,
     PageableBufferError,
     ParkMemory,
     piece_bytes,
 )
 from pyggml_server.native.runtime import PinnedRange
 
-from tests.engine.locked_pool import FakeLockedPool
+from tests.engine.pinned_pool import FakePinnedPool
 
 PIECE = 100
 LIMIT = 1000
@@ -31,16 +31,16 @@ class Pageable:
 
 
 @pytest.fixture
-def pool() -> FakeLockedPool:
-    return FakeLockedPool(LIMIT, PIECE)
+def pool() -> FakePinnedPool:
+    return FakePinnedPool(LIMIT, PIECE)
 
 
 @pytest.fixture
-def memory(pool: FakeLockedPool) -> ParkMemory:
+def memory(pool: FakePinnedPool) -> ParkMemory:
     return ParkMemory(cast(Any, pool))
 
 
-def test_each_pass_locks_one_piece_until_all_who_run_would_find_room(memory: ParkMemory, pool: FakeLockedPool) -> None:
+def test_each_pass_locks_one_piece_until_all_who_run_would_find_room(memory: ParkMemory, pool: FakePinnedPool) -> None:
     locked = []
     for _ in range(6):
         memory.keep_ahead(150, 350)
@@ -52,7 +52,7 @@ def test_each_pass_locks_one_piece_until_all_who_run_would_find_room(memory: Par
     assert pool.n_filled == 0
 
 
-def test_the_largest_who_runs_finds_a_gap_and_not_only_so_many_bytes(memory: ParkMemory, pool: FakeLockedPool) -> None:
+def test_the_largest_who_runs_finds_a_gap_and_not_only_so_many_bytes(memory: ParkMemory, pool: FakePinnedPool) -> None:
     pool.fill(400)
     small, _large = memory.take(128), memory.take(192)
     small.give_back()
@@ -62,15 +62,15 @@ def test_the_largest_who_runs_finds_a_gap_and_not_only_so_many_bytes(memory: Par
     assert pool.n_wanted == 5
 
 
-def test_no_more_than_the_limit_is_asked_for(memory: ParkMemory, pool: FakeLockedPool) -> None:
+def test_no_more_than_the_limit_is_asked_for(memory: ParkMemory, pool: FakePinnedPool) -> None:
     memory.keep_ahead(900, 5000)
     assert pool.n_wanted == LIMIT // PIECE
 
 
 def test_a_park_that_comes_before_its_memory_is_put_off_and_asks_for_it(
-    memory: ParkMemory, pool: FakeLockedPool
+    memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
-    with pytest.raises(NotLockedYetError):
+    with pytest.raises(NotPinnedYetError):
         memory.take(250)
     assert (pool.n_filled, pool.n_wanted, memory.pinned_bytes) == (0, 3, 0)
     for _ in range(3):
@@ -79,20 +79,20 @@ def test_a_park_that_comes_before_its_memory_is_put_off_and_asks_for_it(
 
 
 def test_a_park_without_which_nobody_goes_on_locks_the_pieces_that_are_missing(
-    memory: ParkMemory, pool: FakeLockedPool
+    memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     with memory.patience(True):
         memory.take(250)
     assert memory.pinned_bytes == 300
-    with memory.patience(False), pytest.raises(NotLockedYetError):
+    with memory.patience(False), pytest.raises(NotPinnedYetError):
         memory.take(250)
-    with pytest.raises(NotLockedYetError):
+    with pytest.raises(NotPinnedYetError):
         memory.take(250)
     assert pool.n_filled == 1
 
 
 def test_a_state_for_which_all_gaps_are_too_small_is_told_so_and_may_come_again(
-    memory: ParkMemory, pool: FakeLockedPool
+    memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     pool.fill(LIMIT)
     ranges = [memory.take(192) for _ in range(5)]
@@ -106,10 +106,10 @@ def test_a_state_for_which_all_gaps_are_too_small_is_told_so_and_may_come_again(
 
 
 def test_a_state_larger_than_all_that_the_device_locks_is_told_that_it_never_will_fit(
-    memory: ParkMemory, pool: FakeLockedPool
+    memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     pool.refused_above_bytes = 300
-    with memory.patience(True), pytest.raises(PageableBufferError, match="300 can be page-locked"):
+    with memory.patience(True), pytest.raises(PageableBufferError, match="300 can be pinned"):
         memory.take(350)
     part = memory.take(200)
     with pytest.raises(NoGapError):
@@ -128,7 +128,7 @@ def test_without_a_pool_nothing_is_locked_and_nothing_is_to_be_had() -> None:
         memory.take(1)
 
 
-def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, pool: FakeLockedPool) -> None:
+def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, pool: FakePinnedPool) -> None:
     memory.add_pageable(pageable := Pageable(350))
     memory.keep_ahead(900, 900)
     assert pool.n_wanted == 6
@@ -140,7 +140,7 @@ def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, po
 
 
 def test_what_is_too_much_beside_pageable_memory_is_unlocked_when_nobody_runs(
-    memory: ParkMemory, pool: FakeLockedPool
+    memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     pool.fill(LIMIT)
     memory.add_pageable(pageable := Pageable())
@@ -151,7 +151,7 @@ def test_what_is_too_much_beside_pageable_memory_is_unlocked_when_nobody_runs(
     assert memory.pinned_bytes == 600
 
 
-def test_closing_it_closes_the_pool(memory: ParkMemory, pool: FakeLockedPool) -> None:
+def test_closing_it_closes_the_pool(memory: ParkMemory, pool: FakePinnedPool) -> None:
     memory.close()
     assert pool.is_closed
 
@@ -172,7 +172,7 @@ def test_a_limit_of_next_to_nothing_has_a_piece_too() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_whoever_comes_and_goes_locked_memory_keeps_to_the_limit_and_every_byte_comes_back(seed: int) -> None:
     chance = random.Random(seed)
-    pool = FakeLockedPool(LIMIT, PIECE, refused_above_bytes=chance.choice([None, 700]))
+    pool = FakePinnedPool(LIMIT, PIECE, refused_above_bytes=chance.choice([None, 700]))
     memory = ParkMemory(cast(Any, pool))
     held: list[PinnedRange] = []
     for _ in range(300):
@@ -185,7 +185,7 @@ def test_whoever_comes_and_goes_locked_memory_keeps_to_the_limit_and_every_byte_
             try:
                 with memory.patience(chance.random() < 0.5):
                     held.append(memory.take(n_bytes))
-            except (NotLockedYetError, NoGapError):
+            except (NotPinnedYetError, NoGapError):
                 pass
         assert sum(part.n_bytes for part in held) == pool.held_bytes <= memory.pinned_bytes <= LIMIT
     for part in held:

@@ -22,7 +22,7 @@ def test_it_is_what_the_flag_says() -> None:
 
 
 @pytest.mark.parametrize("options", [{"ram_mib": 0}, {"use_async": False}, {"staging_mib": 0}])
-def test_nothing_is_taken_where_no_copy_runs_beside_the_decoding(options: dict[str, Any]) -> None:
+def test_nothing_is_taken_where_no_copy_runs_while_others_decode(options: dict[str, Any]) -> None:
     assert staging_bytes(Settings(), PreemptOptions(**options)) == 0
 
 

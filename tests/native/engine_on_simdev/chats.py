@@ -13,7 +13,9 @@ from tests.engine.harness import EngineHarness, Running
 
 
 def engine(model: Path, *flags: str, n_ctx: int = 512, n_slots: int = 4, **options: Any) -> EngineHarness:
-    options.setdefault("staging_mib", 0)  # parks that need their cells until they land; tests of staging name theirs
+    options.setdefault(
+        "staging_mib", 0
+    )  # parks that need their cells until they complete; tests of staging name theirs
     size = ["-c", str(n_ctx), "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99"]
     return EngineHarness(["-m", str(model), *size, *flags], PreemptOptions(**options))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.engine_on_simdev.background_copies import HeldCopies
 from tests.native.engine_on_simdev.parks import HeldParks, RowWatch
-from tests.native.engine_on_simdev.side_copies import HeldCopies
 from tests.native.simdev_library import IGNORED_WITHOUT_SIMDEV, SimdevLibrary, first_layers
 from tests.native.simdev_library import simdev_fixture as simdev_fixture
 

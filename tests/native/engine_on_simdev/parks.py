@@ -99,7 +99,7 @@ class RowWatch:
         self.n_compared = 0
         self.differing: list[int] = []
         self._before: dict[int, Any] = {}
-        let_run = restores.let_run
+        resume = restores.resume
         save = AsyncTransfer.save
 
         def watched_save(transfer: AsyncTransfer, seq_id: int) -> None:
@@ -107,13 +107,13 @@ class RowWatch:
             save(transfer, seq_id)
             self._before[seq_id] = before
 
-        def watched_let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
-            let_run(state, slot, copy)
+        def watched_resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+            resume(state, slot, copy)
             if slot.id in self._before:
                 self._compare(slot.id, rows_by_position(state.runtime.context.save_state(slot.id)))
 
         monkeypatch.setattr(AsyncTransfer, "save", watched_save)
-        monkeypatch.setattr(restores, "let_run", watched_let_run)
+        monkeypatch.setattr(restores, "resume", watched_resume)
 
     def _compare(self, slot_id: int, after: Any) -> None:
         self.n_compared += 1

@@ -1,4 +1,4 @@
-"""Cached prompts beside the decoding where nobody is ever parked: as llama-server in all but the time that it takes."""
+"""Cached prompts while others decode where nobody is ever parked: as llama-server in all but the time that it takes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import landings
 from pyggml_server.messages import EndReasoning, SlotAction, SlotVerb
@@ -18,8 +18,8 @@ from pyggml_server.native.kept_prompt import KeptPrompt
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 from tests.engine.invariants import watched
+from tests.native.engine_on_simdev.background_copies import HeldCopies, HeldHelper
 from tests.native.engine_on_simdev.chats import chat, engine
-from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
 
 KEEPS: dict[str, Any] = {"cache_prompt": True, "temperature": 0}
 N_REQUESTS = 40
@@ -32,16 +32,16 @@ def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def bounces(monkeypatch: pytest.MonkeyPatch) -> list[Bounce]:
+def bounces(monkeypatch: pytest.MonkeyPatch) -> list[BounceBuffer]:
     """Every one that is made."""
-    made: list[Bounce] = []
-    init = Bounce.__init__
+    made: list[BounceBuffer] = []
+    init = BounceBuffer.__init__
 
-    def noted_init(bounce: Bounce, *words: Any, **named: Any) -> None:
+    def noted_init(bounce: BounceBuffer, *words: Any, **named: Any) -> None:
         init(bounce, *words, **named)
         made.append(bounce)
 
-    monkeypatch.setattr(Bounce, "__init__", noted_init)
+    monkeypatch.setattr(BounceBuffer, "__init__", noted_init)
     return made
 
 
@@ -69,7 +69,7 @@ def has_placed(harness: EngineHarness) -> None:
 
 
 def test_tokens_of_others_keep_coming_while_an_idle_slot_is_saved(
-    model: Path, held: HeldCopies, bounces: list[Bounce], caplog: pytest.LogCaptureFixture
+    model: Path, held: HeldCopies, bounces: list[BounceBuffer], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pyggml_server")
     with without_parks(model, n_slots=3) as harness:
@@ -87,7 +87,7 @@ def test_tokens_of_others_keep_coming_while_an_idle_slot_is_saved(
         assert not any(bounce._transfers for bounce in bounces)
     assert (len(bounces), held.n_restores) == (2, 1)
     assert "preemption: off, --preempt-ram is 0" in caplog.text
-    assert "prompt cache: copied beside the decoding" in caplog.text
+    assert "prompt cache: asynchronous copies" in caplog.text
 
 
 def test_tokens_of_others_keep_coming_while_a_prompt_is_loaded(model: Path, held: HeldCopies) -> None:

@@ -66,7 +66,7 @@ def test_a_planted_early_release_of_cells_is_refused_and_without_the_guard_chang
     model: Path, simdev: SimdevLibrary, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = apply._issued
-    monkeypatch.setattr(apply, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_landing=False))
+    monkeypatch.setattr(apply, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_completion=False))
     simdev.set("latency_ns", 5_000_000)  # so that the copy has not ended when its cells are released
     with engine(model, every_n_tokens=6) as harness:
         running = harness.run(**chat(0, 20))

@@ -65,8 +65,8 @@ def test_pageable_at_the_probe_parks_synchronously_with_one_warning(
     with engine(model, **FORCED) as harness:
         assert run_two_chats(harness) >= 8
     (banner,) = said(caplog, "preemption:")
-    assert "synchronous copies to pageable memory (there is no page-locked memory)" in banner
-    assert len(said(caplog, "the pool of page-locked memory stays at 0 of")) == 1
+    assert "synchronous copies to pageable memory (there is no pinned memory)" in banner
+    assert len(said(caplog, "the pool of pinned memory stays at 0 of")) == 1
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
 
 
@@ -81,7 +81,7 @@ def test_pageable_only_at_size_makes_each_such_slot_park_synchronously_with_one_
         assert all(isinstance(running.last(), Finished) for running in chats)
         assert is_at_rest(harness)
     (banner,) = said(caplog, "preemption:")
-    assert "asynchronous copies, page-locked memory offered (1.0 MiB locked)" in banner
+    assert "asynchronous copies, pinned memory offered (1.0 MiB locked)" in banner
     assert len([text for text in said(caplog, "slot ") if "parks synchronously from now on" in text]) == 1
 
 
@@ -96,7 +96,7 @@ def test_the_first_park_says_what_its_buffer_is(model: Path, caplog: pytest.LogC
     with engine(model, **FORCED) as harness:
         run_two_chats(harness)
     (told,) = [text for text in said(caplog, "slot ") if "the first park" in text]
-    assert told.endswith(" MiB, page-locked")
+    assert told.endswith(" MiB, pinned")
 
 
 def test_fences_are_recorded_only_while_there_are_transfers(model: Path, simdev: SimdevLibrary) -> None:

@@ -1,4 +1,4 @@
-"""The prompt cache beside the decoding: who goes on, what is found when, and that the bytes are those of a slot."""
+"""The prompt cache while others decode: who goes on, what is found when, and that the bytes are those of a slot."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.background.jobs import Helper
-from pyggml_server.engine.idle_slots.async_prompt_cache import KeptPromptsBeside
+from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.messages import Cancelled, Finished
 from pyggml_server.native.kept_prompt import KeptPrompt
-from pyggml_server.native.prompt_store import PromptCache
+from pyggml_server.native.prompt_cache import NativePromptCache
 
 from pyggml import PinnedPool, rows_by_position
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 from tests.engine.invariants import watched
+from tests.native.engine_on_simdev.background_copies import HeldCopies, HeldHelper
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest
-from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
 from tests.native.simdev_library import SimdevLibrary
 
 KEEPS: dict[str, Any] = {"cache_prompt": True, "temperature": 0}
@@ -87,9 +87,9 @@ def test_tokens_of_others_keep_coming_while_a_prompt_is_loaded(staging_mib: int,
 def test_what_is_kept_is_what_the_slot_had(staging_mib: int, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[Any] = []
     brought: list[Any] = []
-    save, put = Bounce.save, KeptPrompt.put
+    save, put = BounceBuffer.save, KeptPrompt.put
 
-    def watched_save(bounce: Bounce, seq_id: int, sizes_bytes: list[int]) -> None:
+    def watched_save(bounce: BounceBuffer, seq_id: int, sizes_bytes: list[int]) -> None:
         saved.append(rows_by_position(bounce._contexts[0].save_state(seq_id)))
         save(bounce, seq_id, sizes_bytes)
 
@@ -101,14 +101,14 @@ def test_what_is_kept_is_what_the_slot_had(staging_mib: int, model: Path, monkey
         assert bytes(target[0]) == before
         brought.append(rows_by_position(before))
 
-    monkeypatch.setattr(Bounce, "save", watched_save)
+    monkeypatch.setattr(BounceBuffer, "save", watched_save)
     monkeypatch.setattr(KeptPrompt, "put", watched_put)
     with engine(model, n_ctx=1024, staging_mib=staging_mib) as harness:
         for i in range(6):
             harness.run(**chat(i, 4, n_prompt=40 + 60 * i, **KEEPS))
         settle(harness)
     assert len(brought) >= 5
-    assert saved[: len(brought)] == brought  # the last may not have landed
+    assert saved[: len(brought)] == brought  # the last may not have completed
 
 
 def test_a_prompt_is_found_once_it_is_whole_and_waited_for_until_then(
@@ -154,13 +154,13 @@ def test_a_state_larger_than_the_memory_is_kept_all_the_same(
 
 
 @pytest.mark.parametrize("staging_mib", [0, 16])
-def test_a_state_for_which_memory_must_be_page_locked_goes_beside_the_decoding_too(
+def test_a_state_for_which_memory_must_be_pinned_goes_while_others_decode_too(
     staging_mib: int, model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyggml_server.engine.background.memory.FIRST_BYTES", 1)  # one piece at load
     with engine(model, n_slots=2, staging_mib=staging_mib) as harness:
         n_first_bytes = harness.engine.snapshot().counters.side_copies_bytes
-        monkeypatch.setattr(PinnedPool, "fill", lambda *_: pytest.fail("page-locked while somebody may decode"))
+        monkeypatch.setattr(PinnedPool, "fill", lambda *_: pytest.fail("pinned while somebody may decode"))
         stays = harness.start(**chat(2, 100, stream=True, id_slot=1))
         for i in (0, 1):
             harness.run(**chat(i, 4, n_prompt=300, id_slot=0, **KEEPS))
@@ -170,7 +170,7 @@ def test_a_state_for_which_memory_must_be_page_locked_goes_beside_the_decoding_t
     assert (held.n_saves, held.n_restores) == (2, 1)
 
 
-def test_memory_that_the_device_does_not_page_lock_later_leaves_copies_that_are_synchronous(
+def test_memory_that_the_device_does_not_pin_later_leaves_copies_that_are_synchronous(
     model: Path, held: HeldCopies, simdev: SimdevLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyggml_server.engine.background.memory.FIRST_BYTES", 1)
@@ -251,12 +251,12 @@ def test_an_engine_that_stops_in_any_stage_waits_for_it(
 def test_a_planted_prompt_that_is_found_before_it_is_whole_gives_another_text(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KeptPromptsBeside, "_bring", _add_first)
+    monkeypatch.setattr(AsyncPromptCache, "_bring", _add_first)
     found_whole = _run_again_after_a_save(model)
     assert not found_whole
 
 
-def _add_first(kept_prompts: Any, cache: PromptCache, prompt: KeptPrompt) -> Any:
+def _add_first(kept_prompts: Any, cache: NativePromptCache, prompt: KeptPrompt) -> Any:
     cache.add(prompt)
     states = kept_prompts._copies.out.states()
     states.clear()

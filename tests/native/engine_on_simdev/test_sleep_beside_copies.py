@@ -14,9 +14,9 @@ from pyggml_server.engine.loop import Engine
 from pyggml_server.messages import Cancelled, Wake
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness
+from tests.native.engine_on_simdev.background_copies import HeldCopies
 from tests.native.engine_on_simdev.chats import chat, engine
 from tests.native.engine_on_simdev.parks import HeldParks
-from tests.native.engine_on_simdev.side_copies import HeldCopies
 from tests.native.simdev_library import SimdevLibrary
 
 

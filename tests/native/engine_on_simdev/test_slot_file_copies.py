@@ -1,4 +1,4 @@
-"""Slots to files and back beside the decoding: who goes on, what is in the file, what a bad file leaves alone."""
+"""Slots to files and back while others decode: who goes on, what is in the file, what a bad file leaves alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, SlotAction, SlotVerb
 from pyggml_server.native import slot_file
 
 from tests.engine.harness import EngineHarness, Running
 from tests.engine.invariants import watched
+from tests.native.engine_on_simdev.background_copies import HeldCopies, HeldHelper
 from tests.native.engine_on_simdev.chats import chat, engine
-from tests.native.engine_on_simdev.side_copies import HeldCopies, HeldHelper
 
 N_KEPT = 43  # a prompt of 40 and 4 tokens, of which the last is not decoded
 
@@ -49,7 +49,7 @@ def act(harness: EngineHarness, verb: SlotVerb, slot_id: int, path: Path) -> dic
 def write_at_once(harness: EngineHarness, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without the memory that it would pass through."""
     with monkeypatch.context() as patch:
-        patch.setattr(Bounce, "holds", lambda *_: False)
+        patch.setattr(BounceBuffer, "holds", lambda *_: False)
         act(harness, SlotVerb.SAVE, 0, path)
 
 

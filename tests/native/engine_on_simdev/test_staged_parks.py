@@ -15,7 +15,7 @@ from tests.native.engine_on_simdev.parks import RowWatch
 
 
 class ParkWatch:
-    """Of each park, in their order: its cells, and whether it needed them until it landed."""
+    """Of each park, in their order: its cells, and whether it needed them until it completed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parks: list[tuple[int, bool]] = []
@@ -23,7 +23,7 @@ class ParkWatch:
 
         def watched(*arguments: object) -> CopyInFlight:
             copy = issued(*arguments)  # type: ignore[arg-type]
-            self.parks.append((copy.n_cells, copy.frees_on_landing))
+            self.parks.append((copy.n_cells, copy.frees_on_completion))
             return copy
 
         monkeypatch.setattr(apply, "_issued", watched)
@@ -54,7 +54,7 @@ def test_forced_staged_parks_free_their_cells_at_once_and_bring_back_the_same_ro
         harness.wait(*chats)
         assert n_finished(chats) == 4
         assert is_at_rest(harness)
-    assert not any(frees_on_landing for _, frees_on_landing in parks.parks)
+    assert not any(frees_on_completion for _, frees_on_completion in parks.parks)
     assert rows.n_compared >= 4 * (60 // 7 - 1)
     assert (len(sent) > 2 * rows.n_compared) == (part_bytes == 20_000)
     assert max(sent) < 2 * part_bytes  # rows go whole
@@ -78,7 +78,10 @@ def test_a_state_that_staging_cannot_hold_keeps_its_cells_until_it_has_left_in_c
         harness.wait(small, large)
         assert n_finished([small, large]) == 2
         assert is_at_rest(harness)
-    assert {n_cells > 300: frees_on_landing for n_cells, frees_on_landing in parks.parks} == {True: True, False: False}
+    assert {n_cells > 300: frees_on_completion for n_cells, frees_on_completion in parks.parks} == {
+        True: True,
+        False: False,
+    }
     assert rows.differing == []
 
 

@@ -97,18 +97,18 @@ def test_back_to_back_restores_do_not_park_somebody_at_once(
     model: Path, staging_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    land_park, let_run = landings._land_park, restores.let_run
+    complete_park, resume = landings._complete_park, restores.resume
 
-    def noted_land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+    def noted_complete_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
         order.append(f"preempting {slot.id} after {slot.active_job.n_decoded}")
-        land_park(state, slot, copy)
+        complete_park(state, slot, copy)
 
-    def noted_let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+    def noted_resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
         order.append(f"restoring {slot.id} after {slot.active_job.n_decoded}")
-        let_run(state, slot, copy)
+        resume(state, slot, copy)
 
-    monkeypatch.setattr(landings, "_land_park", noted_land_park)
-    monkeypatch.setattr(restores, "let_run", noted_let_run)
+    monkeypatch.setattr(landings, "_complete_park", noted_complete_park)
+    monkeypatch.setattr(restores, "resume", noted_resume)
     with engine(model, n_ctx=256, rotate_s=0, staging_mib=staging_mib) as harness:
         chats = [harness.start(**chat(i, 80)) for i in range(4)]
         harness.wait(*chats)

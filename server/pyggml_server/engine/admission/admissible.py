@@ -23,7 +23,7 @@ class Refusal:
     extra: Mapping[str, int] = field(default_factory=dict)
 
 
-def why_it_cannot_run(job: Job, runtime: Runtime) -> Refusal | None:
+def check_admissible(job: Job, runtime: Runtime) -> Refusal | None:
     """The refusal of a job that no slot can hold or no batch can take, else None."""
     if not job.task.embeds and not runtime.has_memory and job.n_prompt > 0:
         return Refusal("the current context does not support logits computation. skipping", "server_error")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 
-from pyggml_server.engine.admission.queue import Intake
+from pyggml_server.engine.admission.queue import TaskQueue
 from pyggml_server.engine.idle_slots.slot_actions import SlotActions
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
@@ -18,23 +18,23 @@ from pyggml_server.messages import Answered, Cancel, EndReasoning, FromWeb, Slot
 log = logging.getLogger(__name__)
 
 
-class Reception:
+class Dispatcher:
     """Everything that has arrived and has no slot yet."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._intake = Intake(state)
+        self._queue = TaskQueue(state)
         self._actions = SlotActions(state)
 
     @property
     def n_tasks(self) -> int:
         """Tasks in line, as `/metrics` counts them."""
-        return len(self._intake)
+        return len(self._queue)
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody waits."""
-        return not len(self._intake) and not len(self._actions)
+        return not len(self._queue) and not len(self._actions)
 
     def take(self, message: FromWeb) -> None:
         """Take one message in."""
@@ -42,7 +42,7 @@ class Reception:
             case Submit():
                 self._take_task(message)
             case Cancel(task_id=task_id):
-                if not self._intake.cancel(task_id) and not self._actions.cancel(task_id):
+                if not self._queue.cancel(task_id) and not self._actions.cancel(task_id):
                     self._cancel_running(task_id)
             case SlotAction():
                 self._actions.add(message)
@@ -54,16 +54,16 @@ class Reception:
     def place(self) -> None:
         """Give idle slots to those who wait for one, actions before tasks: they take one pass and no longer."""
         self._actions.run()
-        self._intake.place()
+        self._queue.place()
 
     def cancel_all(self) -> None:
         """End everything that waits as cancelled."""
         self._actions.cancel_all()
-        self._intake.cancel_all()
+        self._queue.cancel_all()
 
     def _take_task(self, message: Submit) -> None:
         try:
-            self._intake.add(message.task_id, message.task)  # type: ignore[arg-type]
+            self._queue.add(message.task_id, message.task)  # type: ignore[arg-type]
         except Exception as error:
             log.exception("task %d could not be taken in", message.task_id)
             endings.fail_unplaced(self._state, message.task_id, f"got exception: {error}", "server_error")

@@ -6,9 +6,9 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pyggml_server.engine.admission.admissible import why_it_cannot_run
-from pyggml_server.engine.idle_slots.async_prompt_cache import KeptPromptsBeside
-from pyggml_server.engine.idle_slots.prompt_cache import KeptPrompts
+from pyggml_server.engine.admission.admissible import check_admissible
+from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
+from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.slot import Job, Slot
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 KEPT_SHARE = 0.5  # a slot that would keep less of what it holds gives it to the prompt cache first
 
 
-class Intake:
+class TaskQueue:
     """The line in front of the slots, first come first served among those whose slot is free."""
 
     def __init__(self, state: EngineState) -> None:
@@ -40,7 +40,7 @@ class Intake:
         job = Job(task_id, task, state.n_requests, task.tokens.tolist())
         if self._joins_its_parent(job):
             return
-        refusal = why_it_cannot_run(job, state.runtime)
+        refusal = check_admissible(job, state.runtime)
         if refusal is None or any(slot.is_free_for(job) for slot in state.slots):
             self._line.append(job)
             return
@@ -94,9 +94,9 @@ class Intake:
                 self._try_to_launch(*chosen, job)
 
     def _exchanges_first(self, slot: Slot, loses_much: bool, job: Job) -> bool:
-        """Whether the slot, which is the job's from now on, changes prompts beside the decoding, for which it waits."""
-        slot.drop_side_job()
-        if loses_much and not job.task.embeds and self._kept.exchange_beside(slot, job):
+        """Whether the slot, which is the job's from now on, changes prompts while others decode, for which it waits."""
+        slot.drop_background_job()
+        if loses_much and not job.task.embeds and self._kept.start_exchange(slot, job):
             slot.reserved_for = job
             return True
         return False
@@ -164,7 +164,7 @@ class Intake:
         """The children take the first idle slots, as in llama-server, and wait there for their parent's prompt."""
         idle = [other for other in self._state.slots if other.is_free_for(None)]
         for child, its_slot in zip(job.children, idle, strict=False):
-            its_slot.drop_side_job()
+            its_slot.drop_background_job()
             its_slot.job = child
             its_slot.started_at_s = slot.started_at_s
             its_slot.state.move(SlotPhase.WAIT_OTHER)
@@ -173,9 +173,9 @@ class Intake:
 
     def _launch(self, slot: Slot, job: Job) -> None:
         task = job.task
-        self._state.pool.adapt(slot, task.adapters)
+        self._state.pool.switch_adapters(slot, task.adapters)
         self._kept.keep_idle(other for other in self._state.slots if other is not slot)
-        refusal = why_it_cannot_run(job, self._state.runtime)
+        refusal = check_admissible(job, self._state.runtime)
         if refusal is not None:  # only here, as in llama-server: its slot counts as used
             endings.fail(self._state, slot, refusal.message, refusal.error_type, **refusal.extra)
             return
@@ -187,8 +187,8 @@ class Intake:
             endings.finish(self._state, slot)
 
 
-def _kept_prompts(state: EngineState) -> KeptPrompts:
-    """The prompt cache: copied beside the decoding where that can be."""
-    if state.side is None:
-        return KeptPrompts(state.runtime, state.pool, state.slots)
-    return KeptPromptsBeside(state.runtime, state.pool, state.slots, state.side)
+def _kept_prompts(state: EngineState) -> PromptCache:
+    """The prompt cache: copied while others decode where that can be."""
+    if state.background is None:
+        return PromptCache(state.runtime, state.pool, state.slots)
+    return AsyncPromptCache(state.runtime, state.pool, state.slots, state.background)

@@ -1,4 +1,4 @@
-"""Page-locked memory that states pass through, on their way between the pool and pageable memory or a file.
+"""Pinned memory that states pass through, on their way between the pool and pageable memory or a file.
 
 Engine thread. A buffer for each context (the target's, the draft's) is a part of one pool, from when its job asks for
 room until its turn ends. One state at a time; `Turn` waits for it. Who has the turn may lend views of the buffers to
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Growth:
-    """The moment at which so much of a pool is page-locked, or no more can be."""
+    """The moment at which so much of a pool is pinned, or no more can be."""
 
     def __init__(self, memory: PinnedPool, n_bytes: int) -> None:
         self._memory = memory
@@ -41,7 +41,7 @@ class Growth:
         self._memory.fill(self._n_bytes)
 
 
-class Bounce:
+class BounceBuffer:
     """Copies of one sequence, in every context or in the target's only.
 
     frees_on_issue  whether the last save had no more need of the sequence's cells once it was issued.
@@ -76,7 +76,7 @@ class Bounce:
 
     @property
     def pinned_bytes(self) -> int:
-        """Page-locked memory."""
+        """Pinned memory."""
         return 0 if self._memory is None else self._memory.pinned_bytes
 
     @contextmanager
@@ -100,14 +100,14 @@ class Bounce:
     def room_for(self, sizes_bytes: Sequence[int]) -> Steps[bool]:
         """Steps of the job that has the turn: buffers for states of these sizes, in the order of the contexts.
 
-        False where the memory cannot hold them. What is missing is page-locked by `grow`, between two decodes.
+        False where the memory cannot hold them. What is missing is pinned by `grow`, between two decodes.
         """
         if self._memory is None or not self.holds(sizes_bytes):
             return False
         try:
             self._open()
         except (MemoryError, PyggmlError) as error:
-            log.warning("a prompt cannot be copied beside the decoding: %s", error)
+            log.warning("a prompt cannot be copied asynchronously: %s", error)
             return False
         for transfer, n_bytes in zip(self._transfers, sizes_bytes, strict=False):
             yield Growth(self._memory, self._memory.end_for(n_bytes))
@@ -123,11 +123,11 @@ class Bounce:
         return True
 
     def holds(self, sizes_bytes: Sequence[int]) -> bool:
-        """Whether states of these sizes fit, once everything is page-locked."""
+        """Whether states of these sizes fit, once everything is pinned."""
         return self._memory is not None and sum(sizes_bytes) <= self._memory.limit_bytes
 
     def grow(self) -> None:
-        """Between two decodes: page-lock a piece, if any is wanted. Blocks for it."""
+        """Between two decodes: pin a piece, if any is wanted. Blocks for it."""
         if self._memory is not None:
             self._memory.advance()
 
@@ -164,7 +164,7 @@ class Bounce:
             transfer.wait()
 
     def states(self) -> list[npt.NDArray[np.uint8]]:
-        """Views of what was saved, once that has landed."""
+        """Views of what was saved, once that has completed."""
         return [transfer.state for transfer in self._used()]
 
     def blanks(self, sizes_bytes: Sequence[int]) -> list[npt.NDArray[np.uint8]]:

@@ -1,4 +1,4 @@
-"""Work of several steps that goes on beside the decoding: it says what it waits for, and never waits itself.
+"""Work of several steps that goes on while others decode: it says what it waits for, and never waits itself.
 
 Engine thread; only what it gives to `Helper` runs elsewhere. A job is a generator that yields what must be done before
 its next step. Whoever cannot go on without it may block for it; closing it early ends it at the step that it is in, and
@@ -50,7 +50,7 @@ class Turn(InLine):
         self._free()
 
 
-class SideJob:
+class BackgroundJob:
     """Runs the steps. `is_optional`: nobody misses it if it is closed before it had its first turn."""
 
     def __init__(self, what: str, steps: Steps[None], *, is_optional: bool = False) -> None:
@@ -116,7 +116,7 @@ class _Task:
 
 
 class Helper:
-    """The thread that copies between page-locked and pageable memory, and reads and writes files."""
+    """The thread that copies between pinned and pageable memory, and reads and writes files."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "copies")
@@ -146,7 +146,7 @@ class Helper:
         self._executor.shutdown()
 
 
-def landed(copy: Awaited) -> Steps[None]:
+def completion(copy: Awaited) -> Steps[None]:
     """A step of a job: the end of a copy."""
     try:
         yield copy

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LendingTransfer(Protocol):
-    """As much of it as `Bounce` needs."""
+    """As much of it as `BounceBuffer` needs."""
 
     def use(self, part: PinnedRange) -> None:
         """Take a range as the buffer, to be given back when it is released."""

@@ -1,4 +1,4 @@
-"""Whether cached prompts and slots' files are copied beside the decoding, and through how much memory.
+"""Whether cached prompts and slots' files are copied while others decode, and through how much memory.
 
 Engine thread, at load. This memory has a limit of its own: it is not part of `--preempt-ram`, as the prompt cache
 itself is not. It is there with preemption switched off too.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyggml_server.engine.background.bounce_buffer import Bounce
-from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.transfers.choice import TransferChoice
 from pyggml_server.engine.transfers.host_memory_budget import MIB, default_ram_limit_bytes
 from pyggml_server.engine.transfers.park_memory import piece_bytes
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# In each direction: what is page-locked at load at most, and what may be later at least. A state that is larger than
+# In each direction: what is pinned at load at most, and what may be later at least. A state that is larger than
 # all that may be is copied synchronously.
 FIRST_BYTES = 128 * MIB
-# The part of the default of `--preempt-ram` that may be page-locked in each direction.
+# The part of the default of `--preempt-ram` that may be pinned in each direction.
 SHARE = 0.25
 
 
-def side_copies(
+def start_background_runner(
     runtime: Runtime, choice: TransferChoice, *, use_async: bool, has_slot_files: bool
-) -> SideCopies | None:
-    """The memory for them; None where there is nothing to copy, or where it cannot be copied beside the decoding.
+) -> BackgroundRunner | None:
+    """The memory for them; None where there is nothing to copy, or where it cannot be copied while others decode.
 
-    `choice`: how chats are parked. Says in one line what is done. Blocks to page-lock what is locked at load.
+    `choice`: how chats are parked. Says in one line what is done. Blocks to pin what is locked at load.
     """
     if not runtime.has_memory or not (runtime.has_prompt_cache or has_slot_files):
         return None
@@ -49,30 +49,30 @@ def side_copies(
         log.info("%s: synchronous copies (%s)", what, error)
         return None
     if not memories:
-        log.warning("%s: synchronous copies (there is no page-locked memory)", what)
+        log.warning("%s: synchronous copies (there is no pinned memory)", what)
         return None
     n_now, n_most = (sum(memory.pinned_bytes for memory in memories), sum(memory.limit_bytes for memory in memories))
     log.info(
-        "%s: copied beside the decoding, through %.1f MiB of page-locked memory, and up to %.1f MiB when needed",
+        "%s: asynchronous copies through %.1f MiB of pinned memory, up to %.1f MiB when needed",
         what,
         n_now / MIB,
         n_most / MIB,
     )
-    # where chats are parked beside the decoding the contexts have transfers anyway
+    # where chats are parked while others decode the contexts have transfers anyway
     out, into = (
-        Bounce(runtime.contexts(), runtime.new_transfer, memory, is_lasting=choice.is_asynchronous)
+        BounceBuffer(runtime.contexts(), runtime.new_transfer, memory, is_lasting=choice.is_asynchronous)
         for memory in memories
     )
-    return SideCopies(out, into)
+    return BackgroundRunner(out, into)
 
 
 def most_bytes(slot_bytes: int) -> int:
-    """What may be page-locked in one direction: what one slot may hold, within a share of the host's memory."""
+    """What may be pinned in one direction: what one slot may hold, within a share of the host's memory."""
     return max(1, min(slot_bytes, max(FIRST_BYTES, int(SHARE * default_ram_limit_bytes()))))
 
 
 def _memories(runtime: Runtime, choice: TransferChoice) -> list[PinnedPool]:
-    """One for each direction, page-locked as far as it should be at load; none where no such memory comes. Raises
+    """One for each direction, pinned as far as it should be at load; none where no such memory comes. Raises
     PyggmlError, MemoryError."""
     if not choice.is_asynchronous:
         for context in runtime.contexts():

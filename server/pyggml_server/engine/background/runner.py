@@ -1,34 +1,34 @@
-"""What is copied beside the decoding for no chat that runs: prompts to and from the prompt cache, slots' files.
+"""What is copied while others decode for no chat that runs: prompts to and from the prompt cache, slots' files.
 
-Engine thread. Page-locked memory for each direction and one helper thread, however many jobs there are: they take
+Engine thread. Pinned memory for each direction and one helper thread, however many jobs there are: they take
 turns, in the order in which they came. None of it where copies cannot be asynchronous.
 """
 
 from __future__ import annotations
 
-from pyggml_server.engine.background.bounce_buffer import Bounce
-from pyggml_server.engine.background.jobs import Helper, SideJob, Steps, Turn
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
+from pyggml_server.engine.background.jobs import BackgroundJob, Helper, Steps, Turn
 from pyggml_server.engine.slots.slot import Slot
 
 
-class SideCopies:
+class BackgroundRunner:
     """The jobs that are under way. `out` and `into`: the memory on the way out of the pool and into it."""
 
-    def __init__(self, out: Bounce, into: Bounce) -> None:
+    def __init__(self, out: BounceBuffer, into: BounceBuffer) -> None:
         self.out = out
         self.into = into
         self.helper = Helper()
-        self._jobs: list[SideJob] = []
+        self._jobs: list[BackgroundJob] = []
 
-    def start(self, what: str, steps: Steps[None], *, is_optional: bool = False) -> SideJob:
+    def start(self, what: str, steps: Steps[None], *, is_optional: bool = False) -> BackgroundJob:
         """Begin a job, in the line behind the others; but optional ones are behind all that are not."""
-        job = SideJob(what, steps, is_optional=is_optional)
+        job = BackgroundJob(what, steps, is_optional=is_optional)
         n_before = sum(not (is_before.can_be_dropped and not is_optional) for is_before in self._jobs)
         self._jobs.insert(n_before, job)
         return job
 
     def poll(self) -> None:
-        """Let every job go as far as it can. Blocks for no copy, but for a piece that is page-locked in each direction
+        """Let every job go as far as it can. Blocks for no copy, but for a piece that is pinned in each direction
         where a job needs more memory."""
         self.out.grow()
         self.into.grow()
@@ -43,25 +43,25 @@ class SideCopies:
 
     @property
     def n_bytes(self) -> int:
-        """Page-locked memory."""
+        """Pinned memory."""
         return self.out.pinned_bytes + self.into.pinned_bytes
 
-    def turn(self, bounce: Bounce) -> Turn:
+    def turn(self, bounce: BounceBuffer) -> Turn:
         """What a job yields before it takes the memory."""
         return Turn(lambda: bounce.is_taken, lambda: self._free(bounce))
 
     def wait_for_slot(self, slot: Slot) -> None:
         """Block until no job needs what the slot holds."""
-        while slot.side_job is not None and not slot.side_job.is_done():
-            slot.side_job.wait_for_step()
-        slot.side_job = None
+        while slot.background_job is not None and not slot.background_job.is_done():
+            slot.background_job.wait_for_step()
+        slot.background_job = None
 
     def wait_for_copies(self) -> None:
         """Block until no copy touches the pool."""
         self.out.wait()
         self.into.wait()
 
-    def _free(self, bounce: Bounce) -> None:
+    def _free(self, bounce: BounceBuffer) -> None:
         """Block until nobody has the memory."""
         for job in list(self._jobs):
             while bounce.is_taken and not job.is_done() and not job.waits_in_line:

@@ -59,7 +59,7 @@ def _narrower(piece: Slice, n_width: int) -> int:
 
 def _decode(state: EngineState, piece: Slice) -> int:
     started_s = state.clock()
-    status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: landings.go_on_beside(state))
+    status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: landings.advance_overlapped(state))
     if status != STATUS_DONE:
         return status
     now_s = state.clock()

@@ -1,4 +1,4 @@
-"""The prompt cache beside the decoding: states go through page-locked memory, and the helper thread moves the bytes.
+"""The prompt cache while others decode: states go through pinned memory, and the helper thread moves the bytes.
 
 Engine thread; blocks only for a state that is larger than that memory. A prompt is found by others once it is whole:
 until then who wants it waits. An idle slot that waits for its turn to be saved can still be had, with what it holds.
@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pyggml_server.engine.background.jobs import InLine, SideJob, Steps, landed
-from pyggml_server.engine.background.runner import SideCopies
-from pyggml_server.engine.idle_slots.prompt_cache import KeptPrompts
+from pyggml_server.engine.background.jobs import BackgroundJob, InLine, Steps, completion
+from pyggml_server.engine.background.runner import BackgroundRunner
+from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.slots import shared_prompt
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.native.kept_prompt import KeptPrompt
-from pyggml_server.native.prompt_store import PromptCache
+from pyggml_server.native.prompt_cache import NativePromptCache
 from pyggml_server.native.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class _Save(InLine):
     """A prompt on its way to the cache. `has_left`: what the slot does with its cells is of no more interest."""
 
     tokens: list[int]
-    job: SideJob | None = None
+    job: BackgroundJob | None = None
     has_left: bool = False
 
     def begin(self) -> None:
@@ -45,10 +45,10 @@ class _Save(InLine):
             self.job.wait_for_step()
 
 
-class KeptPromptsBeside(KeptPrompts):
+class AsyncPromptCache(PromptCache):
     """The same decisions, and no copy that stops anybody."""
 
-    def __init__(self, runtime: Runtime, pool: Pool, slots: Iterable[Slot], copies: SideCopies) -> None:
+    def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], copies: BackgroundRunner) -> None:
         super().__init__(runtime, pool, slots)
         self._copies = copies
         self._coming: list[_Save] = []
@@ -58,13 +58,13 @@ class KeptPromptsBeside(KeptPrompts):
         if not self._caches_idle:
             return
         for slot in slots:
-            if slot.is_free_for(None) and slot.tokens and slot.side_job is None:
-                slot.side_job = self._start_save(slot, self._leaves, is_optional=True).job
+            if slot.is_free_for(None) and slot.tokens and slot.background_job is None:
+                slot.background_job = self._start_save(slot, self._leaves, is_optional=True).job
 
-    def exchange_beside(self, slot: Slot, job: Job) -> bool:
+    def start_exchange(self, slot: Slot, job: Job) -> bool:
         if self._cache is None or not job.prompt:
             return False
-        slot.side_job = self._copies.start(f"slot {slot.id}: the exchange of prompts", self._exchange(slot, job))
+        slot.background_job = self._copies.start(f"slot {slot.id}: the exchange of prompts", self._exchange(slot, job))
         return True
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class KeptPromptsBeside(KeptPrompts):
         return save
 
     def _leaves(self, slot: Slot) -> None:
-        slot.side_job = None
+        slot.background_job = None
         if self._runtime.is_unified:  # else its cells are no use to others
             self._pool.clear(slot)
 
@@ -89,16 +89,16 @@ class KeptPromptsBeside(KeptPrompts):
             try:
                 issued = yield from self._issue(slot)
                 if issued is not None and not out.frees_on_issue:
-                    yield from landed(out)
+                    yield from completion(out)
             finally:
                 save.has_left = True
                 then(slot)
             if issued is not None:
-                yield from landed(out)
+                yield from completion(out)
                 yield from self._bring(*issued)
                 log.debug("slot %d: __TEST_TAG_CACHE_IDLE_SLOT__", slot.id)
 
-    def _issue(self, slot: Slot) -> Steps[tuple[PromptCache, KeptPrompt] | None]:
+    def _issue(self, slot: Slot) -> Steps[tuple[NativePromptCache, KeptPrompt] | None]:
         """Issue the copy out. None where there is nothing to bring to the cache."""
         cache = self._cache_for(slot)
         if cache is None:
@@ -119,7 +119,7 @@ class KeptPromptsBeside(KeptPrompts):
             return None
         return cache, kept
 
-    def _bring(self, cache: PromptCache, kept: KeptPrompt) -> Steps[None]:
+    def _bring(self, cache: NativePromptCache, kept: KeptPrompt) -> Steps[None]:
         states = self._copies.out.states()
         yield from self._copies.helper.run(lambda: kept.put(states))
         cache.add(kept)
@@ -136,18 +136,18 @@ class KeptPromptsBeside(KeptPrompts):
                 yield save
             if slot.has_pending_shift:
                 self._pool.clear(slot)
-            self._pool.adapt(slot, job.task.adapters)
+            self._pool.switch_adapters(slot, job.task.adapters)
             cache, loaded = self._cache, None
             if cache is not None and job.task.adapters == self._adapters:
                 yield _Coming(self._coming, slot.tokens, job.prompt)
                 yield self._copies.turn(self._copies.into)
                 loaded = yield from self._load(cache, slot, job)
         finally:
-            slot.side_job = None
+            slot.background_job = None
         if loaded is not None:
             yield from self._copies.helper.run(loaded.close)
 
-    def _load(self, cache: PromptCache, slot: Slot, job: Job) -> Steps[KeptPrompt | None]:
+    def _load(self, cache: NativePromptCache, slot: Slot, job: Job) -> Steps[KeptPrompt | None]:
         """Give the slot what the cache knows of the job's prompt, if that is more. Returns what can be freed then."""
         into = self._copies.into
         with into.turn():
@@ -178,7 +178,7 @@ class KeptPromptsBeside(KeptPrompts):
                 return None
             slot.tokens[:] = kept.tokens
             kept.give_checkpoints(self._pool.checkpoints.of(slot))
-            yield from landed(into)
+            yield from completion(into)
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(slot.tokens))
             return kept
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from pyggml_server.engine.background.jobs import Steps
-from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
@@ -19,7 +19,7 @@ def drop_one(state: EngineState, why: str, *, for_slot: Slot | None = None) -> b
 
     `for_slot`: what goes on there and needs the cells may wait for others; who is to get a prompt keeps it.
     """
-    idle = [slot for slot in _with_prompts(state, for_slot) if slot.side_job is None]
+    idle = [slot for slot in _with_prompts(state, for_slot) if slot.background_job is None]
     if not state.policy.is_enabled or for_slot is not None:
         idle = [slot for slot in idle if slot.reserved_for is None]  # in llama-server that task runs by now
     if not state.runtime.is_unified or not idle:
@@ -37,7 +37,7 @@ def drop_one_for_file(state: EngineState, slot: Slot) -> bool:
     return state.policy.is_enabled and drop_one(state, "a slot's file needs its cells", for_slot=slot)
 
 
-def make_room(state: EngineState, copies: SideCopies, slot: Slot, n_cells: int) -> Steps[None]:
+def make_room(state: EngineState, copies: BackgroundRunner, slot: Slot, n_cells: int) -> Steps[None]:
     """Steps of a job: give prompts up until the slot, which holds nothing, finds so many cells, or none is left.
 
     Those that are on their way to the prompt cache are waited for.
@@ -54,12 +54,12 @@ def make_room(state: EngineState, copies: SideCopies, slot: Slot, n_cells: int) 
 class _Gone:
     """The moment at which nothing needs what a slot holds."""
 
-    def __init__(self, copies: SideCopies, slot: Slot) -> None:
+    def __init__(self, copies: BackgroundRunner, slot: Slot) -> None:
         self._copies = copies
         self._slot = slot
 
     def is_done(self) -> bool:
-        return self._slot.side_job is None or self._slot.side_job.is_done()
+        return self._slot.background_job is None or self._slot.background_job.is_done()
 
     def wait(self) -> None:
         self._copies.wait_for_slot(self._slot)
@@ -71,5 +71,5 @@ def _with_prompts(state: EngineState, for_slot: Slot | None) -> Iterator[Slot]:
 
 def _is_leaving(slot: Slot) -> bool:
     """Whether it is being saved, or will be when its turn comes: not for somebody who may wait for the same memory."""
-    job = slot.side_job
+    job = slot.background_job
     return job is not None and slot.reserved_for is None and (job.can_be_dropped or not job.waits_in_line)

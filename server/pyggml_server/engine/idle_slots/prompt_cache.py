@@ -10,24 +10,24 @@ import logging
 from collections.abc import Iterable
 
 from pyggml_server.engine.slots import shared_prompt
-from pyggml_server.engine.slots.kv_pool import Pool
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.native.adapters import NO_ADAPTERS
 from pyggml_server.native.border import PyggmlError
-from pyggml_server.native.prompt_store import PromptCache
+from pyggml_server.native.prompt_cache import NativePromptCache
 from pyggml_server.native.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 
-class KeptPrompts:
+class PromptCache:
     """The prompts of slots that others took."""
 
-    def __init__(self, runtime: Runtime, pool: Pool, slots: Iterable[Slot]) -> None:
+    def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot]) -> None:
         self._runtime = runtime
         self._pool = pool
         self._slots = slots
-        self._cache = PromptCache(runtime) if runtime.has_prompt_cache and runtime.has_memory else None
+        self._cache = NativePromptCache(runtime) if runtime.has_prompt_cache and runtime.has_memory else None
         self._adapters = NO_ADAPTERS
         if self._caches_idle:
             log.debug("__TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__")  # llama-server's own tests look for these two
@@ -36,8 +36,8 @@ class KeptPrompts:
     def _caches_idle(self) -> bool:
         return self._cache is not None and self._runtime.caches_idle_slots
 
-    def exchange_beside(self, _slot: Slot, _job: Job) -> bool:
-        """Begin an exchange beside the decoding, while the job waits in line. False: `exchange` once it is launched."""
+    def start_exchange(self, _slot: Slot, _job: Job) -> bool:
+        """Begin an exchange while others decode, while the job waits in line. False: `exchange` once it is launched."""
         return False
 
     def exchange(self, slot: Slot, job: Job) -> None:
@@ -48,12 +48,12 @@ class KeptPrompts:
         self._keep(slot)
         if slot.has_pending_shift:
             self._pool.clear(slot)
-        self._pool.adapt(slot, job.task.adapters)
+        self._pool.switch_adapters(slot, job.task.adapters)
         if job.task.adapters == self._adapters:
             self._take(self._cache, slot, job.prompt)
         self._cache.trim()
 
-    def _finds_no_room(self, cache: PromptCache, slot: Slot, prompt: list[int]) -> bool:
+    def _finds_no_room(self, cache: NativePromptCache, slot: Slot, prompt: list[int]) -> bool:
         """Whether there is a better prompt that the pool cannot hold now. If so, the slot is emptied, as in
         llama-server."""
         n_found = cache.find(slot.tokens, prompt)
@@ -63,7 +63,7 @@ class KeptPrompts:
         self._pool.clear(slot)
         return True
 
-    def _take(self, cache: PromptCache, slot: Slot, prompt: list[int]) -> None:
+    def _take(self, cache: NativePromptCache, slot: Slot, prompt: list[int]) -> None:
         if self._finds_no_room(cache, slot, prompt):
             return
         found = cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
@@ -96,11 +96,11 @@ class KeptPrompts:
             log.warning("slot %d: its prompt is not kept: %s", slot.id, error)
             return False
 
-    def _cache_for(self, slot: Slot) -> PromptCache | None:
+    def _cache_for(self, slot: Slot) -> NativePromptCache | None:
         """The cache for what the slot holds; None where it holds nothing that can be kept."""
         if self._cache is None or not slot.tokens or slot.has_pending_shift:
             return None
         if slot.adapters != self._adapters:
-            self._cache = PromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest
+            self._cache = NativePromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest
             self._adapters = slot.adapters
         return self._cache

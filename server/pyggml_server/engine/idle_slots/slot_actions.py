@@ -1,7 +1,7 @@
 """What POST /slots/{id_slot} asks for: a slot saved to a file, restored from one, erased. Engine thread.
 
 An action waits until its slot is idle, and its turn comes before the next completion's. Where copies are asynchronous
-files are written and read beside the decoding (`slot_files.py`). A file holds one sequence in llama.cpp's format, with
+files are written and read while others decode (`slot_files.py`). A file holds one sequence in llama.cpp's format, with
 the tokens wrapped as llama-server wraps them, so files go both ways between the two. Actions are no requests: the
 counters leave them out.
 """
@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 
 from pyggml_server.engine.background.jobs import Steps
-from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.idle_slots.slot_files import SlotFiles, TooLargeError, reason_of
 from pyggml_server.engine.lifecycle.engine_state import EngineState
@@ -44,7 +44,7 @@ class SlotActions:
         self._state = state
         self._line: deque[SlotAction] = deque()
         self._under_way: set[int] = set()
-        self._files = None if state.side is None else SlotFiles(state, state.side)
+        self._files = None if state.background is None else SlotFiles(state, state.background)
 
     def __len__(self) -> int:
         return len(self._line)
@@ -76,32 +76,34 @@ class SlotActions:
         for action in list(self._line):
             slot = self._slot_of(action)
             if slot.is_free_for(None) and not self._state.is_held_up:
-                slot.drop_side_job()
+                slot.drop_background_job()
                 self._line.remove(action)
-                if not self._begins_beside(slot, action):
+                if not self._starts_async(slot, action):
                     self._state.outbox.append(self._end_of(action))
 
-    def _begins_beside(self, slot: Slot, action: SlotAction) -> bool:
-        if self._files is None or self._state.side is None or action.verb is SlotVerb.ERASE:
+    def _starts_async(self, slot: Slot, action: SlotAction) -> bool:
+        if self._files is None or self._state.background is None or action.verb is SlotVerb.ERASE:
             return False
         self._under_way.add(action.task_id)
         what = f"slot {slot.id}: {action.verb}"
-        slot.side_job = self._state.side.start(what, self._steps(slot, action, self._files, self._state.side))
+        slot.background_job = self._state.background.start(
+            what, self._steps(slot, action, self._files, self._state.background)
+        )
         return True
 
-    def _steps(self, slot: Slot, action: SlotAction, files: SlotFiles, copies: SideCopies) -> Steps[None]:
-        job = slot.side_job
+    def _steps(self, slot: Slot, action: SlotAction, files: SlotFiles, copies: BackgroundRunner) -> Steps[None]:
+        job = slot.background_job
         yield copies.turn(copies.out if action.verb is SlotVerb.SAVE else copies.into)
         try:
-            do = self._save_beside if action.verb is SlotVerb.SAVE else self._restore_beside
+            do = self._save_async if action.verb is SlotVerb.SAVE else self._restore_async
             end = _answered(action, (yield from do(slot, action, files)))
         except TooLargeError:
             end = self._end_of(action)
         except Exception as error:
             end = _failed(action, error)
         finally:
-            if slot.side_job is job:
-                slot.side_job = None
+            if slot.background_job is job:
+                slot.background_job = None
         if action.task_id in self._under_way:
             self._under_way.remove(action.task_id)
             self._state.outbox.append(end)
@@ -135,7 +137,7 @@ class SlotActions:
             raise _not_saved(slot, action, error) from error
         return self._saved(action, len(slot.tokens), n_bytes, started_s)
 
-    def _save_beside(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
+    def _save_async(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         started_s = self._state.clock()
         n_tokens = len(slot.tokens)
         try:
@@ -169,7 +171,7 @@ class SlotActions:
                 if not idle_prompts.drop_one_for_file(self._state, slot):
                     raise
 
-    def _restore_beside(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
+    def _restore_async(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         started_s = self._state.clock()
         try:
             n_bytes = Path(action.path).stat().st_size

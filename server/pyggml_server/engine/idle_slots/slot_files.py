@@ -1,4 +1,4 @@
-"""Slots to files and back beside the decoding: through the memory that cached prompts pass through. Engine thread.
+"""Slots to files and back while others decode: through the memory that cached prompts pass through. Engine thread.
 
 A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew.
 
@@ -10,8 +10,8 @@ read and checked before the slot loses what it holds: one that cannot be used le
 
 from __future__ import annotations
 
-from pyggml_server.engine.background.jobs import Steps, landed
-from pyggml_server.engine.background.runner import SideCopies
+from pyggml_server.engine.background.jobs import Steps, completion
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots import shared_prompt
@@ -28,7 +28,7 @@ class TooLargeError(Exception):
 class SlotFiles:
     """The steps of saves and restores."""
 
-    def __init__(self, state: EngineState, copies: SideCopies) -> None:
+    def __init__(self, state: EngineState, copies: BackgroundRunner) -> None:
         self._state = state
         self._copies = copies
 
@@ -42,9 +42,9 @@ class SlotFiles:
                 raise TooLargeError
             out.save(slot.id, sizes_bytes)
             if not out.frees_on_issue:
-                yield from landed(out)
-            slot.side_job = None
-            yield from landed(out)
+                yield from completion(out)
+            slot.background_job = None
+            yield from completion(out)
             states = out.states()
             return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens)))
 
@@ -65,12 +65,12 @@ class SlotFiles:
                 raise NoRoomError(f"there is no room for {len(tokens)} cells")
             into.restore(slot.id)
             try:
-                pool.adopt(slot, tokens)
+                pool.set_restored_tokens(slot, tokens)
             except PyggmlError:
                 into.wait()
                 pool.clear(slot)  # nobody knows what it holds
                 raise
-            yield from landed(into)
+            yield from completion(into)
 
 
 def _fill(blanks: list[slot_file.State], state: slot_file.State) -> None:

@@ -101,8 +101,8 @@ def cancel_unplaced(state: EngineState, task_id: int) -> None:
 def close_transfers(state: EngineState) -> None:
     """Wait for every copy and give up every transfer and their memory: before the context is freed. Nothing of it is
     inherited."""
-    if state.side is not None:
-        state.side.close()
+    if state.background is not None:
+        state.background.close()
     for slot in state.slots:
         slot.transfer.close()
     state.memory.close()

@@ -17,8 +17,8 @@ from pyggml_server.messages import Outbound
 from pyggml_server.planner.policy import Policy
 
 if TYPE_CHECKING:
-    from pyggml_server.engine.background.runner import SideCopies
-    from pyggml_server.engine.slots.kv_pool import Pool
+    from pyggml_server.engine.background.runner import BackgroundRunner
+    from pyggml_server.engine.slots.kv_pool import KvPool
     from pyggml_server.native.runtime import Runtime
 
 
@@ -30,19 +30,19 @@ class EngineState:
     memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
     outbox           messages of this pass, delivered at its end.
     pace             how much is sent to the device behind each batch.
-    side             copies beside the decoding that no task waits for in a slot; None where copies are synchronous.
+    background       runs the copies that no running task waits for; None where copies are synchronous.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     """
 
     runtime: Runtime
-    pool: Pool
+    pool: KvPool
     slots: list[Slot]
     policy: Policy
     ram_limit_bytes: int
     memory: ParkMemory = field(default_factory=ParkMemory)
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
     pace: LinkPace = field(default_factory=LinkPace)
-    side: SideCopies | None = None
+    background: BackgroundRunner | None = None
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)
@@ -68,7 +68,7 @@ class EngineState:
     def is_held_up(self) -> bool:
         """Whether nobody gets an idle slot now. Without the planner one thing is done after the other, as in
         llama-server: what a slot gets depends on what the copies that others need, and that are under way, leave."""
-        return not self.policy.is_enabled and self.side is not None and self.side.are_under_way
+        return not self.policy.is_enabled and self.background is not None and self.background.are_under_way
 
     def ram_held_bytes(self) -> int:
         """Host memory held by or for tasks: parked states, and buffers kept for the next park."""

@@ -18,7 +18,7 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         requests_deferred=n_deferred,
         preempt_ram_bytes=held_bytes,
         pinned_pool_bytes=state.memory.pinned_bytes,
-        side_copies_bytes=0 if state.side is None else state.side.n_bytes,
+        side_copies_bytes=0 if state.background is None else state.background.n_bytes,
         preempt_ram_limit_bytes=state.ram_limit_bytes if state.policy.is_enabled else 0,
         kv_cells=state.pool.n_cells,
         kv_cells_used=state.pool.n_cells_used(),

@@ -1,6 +1,6 @@
 """Carries a Plan out: with `landings`, the only place where preemption has effects, is logged and is counted.
 
-Here copies are issued, there they land. Each action is logged and counted once, with its reason. Engine thread.
+Here copies are issued, there they complete. Each action is logged and counted once, with its reason. Engine thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
-from pyggml_server.engine.transfers.park_memory import NotLockedYetError
+from pyggml_server.engine.transfers.park_memory import NotPinnedYetError
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.history import EventKind
 from pyggml_server.messages import Notice
@@ -91,9 +91,9 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         if slot.phase is SlotPhase.PREEMPTED:  # else it came back with those that share its prompt
             unit = shared_prompt.unit_of(slot)
-            restores.order(self._state, unit, action.reason)
+            restores.begin(self._state, unit, action.reason)
             for member in unit:
-                landings.land_if_done(self._state, member)
+                landings.complete_if_done(self._state, member)
         return True
 
     @_do.register
@@ -161,7 +161,7 @@ class Applier:
         except TransferRefusedError as error:
             for slot in unit:
                 slot.state.come_back()
-            if isinstance(error, NotLockedYetError):
+            if isinstance(error, NotPinnedYetError):
                 log.debug("slot %d: not parked in this pass: %s", unit[0].id, error)
             else:
                 self._refuse(unit[0], "park refused", error)
@@ -169,13 +169,13 @@ class Applier:
         issue_s = state.clock() - started_s
         for slot in unit:
             slot.copy = _issued(slot, reason, started_s, issue_s)
-            if not slot.copy.frees_on_landing:
+            if not slot.copy.frees_on_completion:
                 state.pool.release_cells(slot)
             self._join_line(slot, started_s)
             state.counters.tally.preemptions_total += 1
             if state.counters.tally.preemptions_total == 1:
                 _log_buffer(slot)
-            landings.land_if_done(state, slot)
+            landings.complete_if_done(state, slot)
         return True
 
     def _refuse(self, slot: Slot, what: str, why: orders.Reason | TransferRefusedError) -> None:
@@ -199,12 +199,12 @@ class Applier:
 
 
 def _issued(slot: Slot, reason: orders.Reason, started_s: float, issue_s: float) -> CopyInFlight:
-    n_bytes, frees_on_landing = slot.transfer.state_bytes, slot.transfer.frees_on_landing
-    return CopyInFlight(CopyStep.PARK, reason, len(slot.tokens), n_bytes, started_s, issue_s, frees_on_landing)
+    n_bytes, frees_on_completion = slot.transfer.state_bytes, slot.transfer.frees_on_completion
+    return CopyInFlight(CopyStep.PARK, reason, len(slot.tokens), n_bytes, started_s, issue_s, frees_on_completion)
 
 
 def _log_buffer(slot: Slot) -> None:
     """What the banner said is offered; this is what the first park got."""
     n_bytes, n_pinned = slot.transfer.buffer_bytes, slot.transfer.pinned_bytes
-    kind = "page-locked" if n_pinned == n_bytes else "pageable"
+    kind = "pinned" if n_pinned == n_bytes else "pageable"
     log.info("slot %d: the first park has a buffer of %.2f MiB, %s", slot.id, n_bytes / 1024**2, kind)

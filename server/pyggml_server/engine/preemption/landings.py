@@ -1,8 +1,8 @@
-"""What happens when a park or restore lands, and every wait for one. Engine thread.
+"""What happens when a park or restore completes, and every wait for one. Engine thread.
 
-A synchronous copy lands inside the call that issued it; an asynchronous one when `poll` finds it done at the top of a
-pass. The steps of a restore that others decode beside are taken behind their batch, by `go_on_beside`. The waits here
-are the only ones: nothing else in the engine blocks on a copy, but `endings`, which drops one.
+A synchronous copy completes inside the call that issued it, an asynchronous one when `poll` finds it done at the top of
+a pass. Where others decode, `advance_overlapped` takes the steps of a restore behind their batch. Nothing else in the
+engine waits for a copy, except `endings`, which drops one.
 """
 
 from __future__ import annotations
@@ -21,81 +21,81 @@ log = logging.getLogger(__name__)
 
 
 def poll(state: EngineState) -> None:
-    """Land every copy that has ended. Never blocks."""
-    state.pace.begin_pass(_have_landed(state))
+    """Complete every copy that has ended. Never blocks."""
+    state.pace.begin_pass(_have_completed(state))
     for slot in _in_flight(state):
-        land_if_done(state, slot)
+        complete_if_done(state, slot)
     if not restores.others_decode(state):
-        _poll_side(state)
+        _poll_background(state)
 
 
-def go_on_beside(state: EngineState) -> None:
+def advance_overlapped(state: EngineState) -> None:
     """Take the steps of restores, and of copies that are no task's, that wait for a batch: it has been handed to the
     device, or there is none. Never blocks."""
     for slot in _in_flight(state):
-        _go_on(state, slot)
-    _poll_side(state)
+        _advance(state, slot)
+    _poll_background(state)
 
 
 def are_in_flight(state: EngineState) -> bool:
-    """Whether any copy has not landed."""
-    return bool(_in_flight(state)) or (state.side is not None and state.side.are_under_way)
+    """Whether any copy has not completed."""
+    return bool(_in_flight(state)) or (state.background is not None and state.background.are_under_way)
 
 
-def land_if_done(state: EngineState, slot: Slot) -> None:
-    """Land the slot's copy if it has ended, as a synchronous one has at once. Nothing if it has landed already."""
+def complete_if_done(state: EngineState, slot: Slot) -> None:
+    """Complete the slot's copy if it has ended, as a synchronous one has at once. Nothing if there is none."""
     if slot.copy is None:
         return
     if slot.is_promised_cells:
-        if not restores.goes_beside(state, shared_prompt.unit_of(slot)):
-            _go_on(state, slot)
+        if not restores.is_overlapped(state, shared_prompt.unit_of(slot)):
+            _advance(state, slot)
     elif slot.transfer.is_done():
-        _land(state, slot, slot.copy)
+        _complete(state, slot, slot.copy)
 
 
-def _go_on(state: EngineState, slot: Slot) -> None:
+def _advance(state: EngineState, slot: Slot) -> None:
     """The next step of a restore, if it can be taken now."""
     if slot.copy is None or not slot.is_promised_cells:
         return
     unit = shared_prompt.unit_of(slot)
     if slot.copy.step is CopyStep.QUEUED:
-        restores.go_on(state, unit)
+        restores.start(state, unit)
         for member in unit:
             if member.copy is not None and member.copy.step is not CopyStep.QUEUED:
-                land_if_done(state, member)
+                complete_if_done(state, member)
     elif any(member.transfer.prefetch_left_bytes for member in unit):
-        restores.send_more(state, unit)
+        restores.continue_prefetch(state, unit)
     elif all(member.transfer.is_done() for member in unit):
-        restores.bring_in(state, unit)
+        restores.scatter(state, unit)
 
 
-def _poll_side(state: EngineState) -> None:
+def _poll_background(state: EngineState) -> None:
     """Behind the restores: a prompt that comes from the cache does not take what they were promised."""
-    if state.side is not None:
-        state.side.poll()
+    if state.background is not None:
+        state.background.poll()
 
 
-def _have_landed(state: EngineState) -> bool:
+def _have_completed(state: EngineState) -> bool:
     """Whether all that was sent to staging memory so far is there."""
     sent = [slot for slot in state.slots if slot.copy is not None and slot.copy.step is CopyStep.PREFETCH]
     return all(slot.transfer.is_done() for slot in sent)
 
 
 def wait_for(state: EngineState, slot: Slot) -> None:
-    """Block until the slot's copy out of its cells, or into them, has landed, or nothing needs an idle slot's cells;
+    """Block until the slot's copy out of its cells, or into them, has completed, or nothing needs an idle slot's cells;
     nothing if it has."""
-    if state.side is not None:
-        state.side.wait_for_slot(slot)
+    if state.background is not None:
+        state.background.wait_for_slot(slot)
     if slot.copy is not None:
         slot.transfer.wait()
-        _land(state, slot, slot.copy)
+        _complete(state, slot, slot.copy)
 
 
 def wait_for_room(state: EngineState) -> bool:
-    """Block until the first park has landed whose cells are still held, or else an idle slot's prompt was copied, which
-    can be dropped then. False if there is none."""
-    parks = [slot for slot in _in_flight(state) if slot.copy is not None and slot.copy.frees_on_landing]
-    idle = [slot for slot in state.slots if slot.is_idle and slot.side_job is not None]
+    """Block until the first park that still holds cells has completed, or else until an idle slot's prompt was copied,
+    which can be dropped then. False if there is none."""
+    parks = [slot for slot in _in_flight(state) if slot.copy is not None and slot.copy.frees_on_completion]
+    idle = [slot for slot in state.slots if slot.is_idle and slot.background_job is not None]
     if not parks and not idle:
         return False
     wait_for(state, min(parks or idle, key=lambda slot: slot.park_order))
@@ -112,29 +112,29 @@ def wait_before_shift(state: EngineState) -> None:
         for slot in _in_flight(state):
             if slot.holds_cells:
                 wait_for(state, slot)
-        if state.side is not None:
-            state.side.wait_for_copies()
+        if state.background is not None:
+            state.background.wait_for_copies()
 
 
 def _in_flight(state: EngineState) -> list[Slot]:
     return [slot for slot in state.slots if slot.copy is not None]
 
 
-def _land(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+def _complete(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     slot.copy = None
     match copy.step:
         case CopyStep.PARK:
-            _land_park(state, slot, copy)
+            _complete_park(state, slot, copy)
         case CopyStep.RESTORE:
-            restores.let_run(state, slot, copy)
+            restores.resume(state, slot, copy)
         case CopyStep.SCATTER:
             state.counters.tally.restore_scatter_seconds_total += state.clock() - copy.started_s
         case CopyStep.QUEUED | CopyStep.PREFETCH:
             raise AssertionError(f"slot {slot.id} is {slot.phase.name}: it has no cells yet")
 
 
-def _land_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
-    if copy.frees_on_landing:
+def _complete_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+    if copy.frees_on_completion:
         state.pool.release_cells(slot)
     slot.state.move(SlotPhase.PREEMPTED)
     now_s = state.clock()

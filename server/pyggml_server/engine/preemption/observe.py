@@ -57,7 +57,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         has_run_since_restore=slot.has_run_since_restore,
         has_pending_shift=slot.has_pending_shift,
         has_transfer_in_flight=slot.copy is not None,
-        frees_on_completion=slot.transfer.frees_on_landing,
+        frees_on_completion=slot.transfer.frees_on_completion,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
         needs_refill=slot.needs_refill,
@@ -68,14 +68,14 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
 
 
 def _idle_view(slot: Slot) -> SlotView:
-    """Its cells come free when a save of them lands; whatever else is copied, they can be dropped after it."""
+    """Its cells come free when a save of them completes; whatever else is copied, they can be dropped after it."""
     return SlotView(
         slot.id,
         slot.phase,
         n_cells=len(slot.tokens),
         n_cells_owned=n_owned_cells(slot),
         last_used_s=slot.last_used_s,
-        has_transfer_in_flight=slot.side_job is not None,
+        has_transfer_in_flight=slot.background_job is not None,
         frees_on_completion=True,
     )
 

@@ -4,11 +4,11 @@ First the state goes to staging memory, and the slot holds no cells: those that 
 the planner gives them to nobody. When it is there, one pass gives the slot its cells and issues the scatter into them;
 the slot runs from the next batch on, which waits for the scatter, and not for the link. A state that finds no place for
 the others' waits until they have left. One that cannot go that way at all takes its cells at once, and the slot runs
-when the copy has landed: what decodes meanwhile waits for all of it.
+when the copy has completed: what decodes meanwhile waits for all of it.
 
-Where others decode, both steps are issued behind their batch (`landings.go_on_beside`): the device computes then, so
-that issuing costs nobody anything, and the first step goes in parts (`link_pace.py`), so that what the next batch sends
-to the device does not queue behind a state on the link.
+Where others decode, both steps are issued behind their batch (`landings.advance_overlapped`): the device computes then,
+so issuing costs nobody anything. The first step goes in parts (`link_pace.py`), so that what the next batch sends to
+the device does not queue behind a state on the link.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _IN_STAGING = frozenset({CopyStep.PREFETCH, CopyStep.SCATTER})
 _DECODING = RESIDENT_PHASES - {SlotPhase.RESTORING}
 
 
-def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
+def begin(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     """Issue the first step for parked slots that come back together."""
     started_s = state.clock()
     sizes_bytes = [slot.transfer.state_bytes for slot in unit]
     for slot in unit:
         slot.state.move(SlotPhase.RESTORING)
     try:
-        step = CopyStep.QUEUED if goes_beside(state, unit) else _issue(state, unit, started_s)
+        step = CopyStep.QUEUED if is_overlapped(state, unit) else _issue(state, unit, started_s)
     except TransferRefusedError as error:
         _refuse(state, unit, error)
         return
@@ -53,7 +53,7 @@ def order(state: EngineState, unit: list[Slot], reason: Reason) -> None:
         slot.parked_for_request = None
 
 
-def goes_beside(state: EngineState, unit: list[Slot]) -> bool:
+def is_overlapped(state: EngineState, unit: list[Slot]) -> bool:
     """Whether the steps of this restore wait until a batch of others has been handed to the device."""
     return any(slot.transfer.is_staged for slot in unit) and others_decode(state, unit)
 
@@ -63,11 +63,11 @@ def others_decode(state: EngineState, unit: Sequence[Slot] = ()) -> bool:
     return any(slot.phase in _DECODING and slot not in unit for slot in state.slots)
 
 
-def go_on(state: EngineState, unit: list[Slot]) -> None:
+def start(state: EngineState, unit: list[Slot]) -> None:
     """The first step, for slots that waited for a batch of others, or for others' states to leave staging memory."""
     started_s, first = state.clock(), unit[0].copy
     assert first is not None, f"slot {unit[0].id} is {unit[0].phase.name} and was not told to come back"
-    if goes_beside(state, unit) and state.pace.room_bytes == 0:
+    if is_overlapped(state, unit) and state.pace.room_bytes == 0:
         return
     try:
         step = _issue(state, unit, first.started_s)
@@ -79,7 +79,7 @@ def go_on(state: EngineState, unit: list[Slot]) -> None:
         slot.copy = replace(slot.copy or first, step=step, issue_s=first.issue_s + issue_s)
 
 
-def send_more(state: EngineState, unit: list[Slot]) -> None:
+def continue_prefetch(state: EngineState, unit: list[Slot]) -> None:
     """The next part of the first step: as much as others do not feel."""
     started_s = state.clock()
     try:
@@ -93,7 +93,7 @@ def send_more(state: EngineState, unit: list[Slot]) -> None:
         slot.copy = replace(slot.copy, issue_s=slot.copy.issue_s + issue_s)
 
 
-def bring_in(state: EngineState, unit: list[Slot]) -> None:
+def scatter(state: EngineState, unit: list[Slot]) -> None:
     """The second step: all of these states are in staging memory. The slots run from the next batch on."""
     started_s = state.clock()
     try:
@@ -107,11 +107,11 @@ def bring_in(state: EngineState, unit: list[Slot]) -> None:
         assert prefetch is not None, f"slot {slot.id} is {slot.phase.name} and has nothing in staging memory"
         prefetch_s = started_s - prefetch.started_s
         whole = replace(prefetch, issue_s=prefetch.issue_s + issue_s, prefetch_s=prefetch_s)
-        let_run(state, slot, whole)
+        resume(state, slot, whole)
         slot.copy = replace(whole, step=CopyStep.SCATTER, started_s=started_s)
 
 
-def let_run(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
+def resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     """The restored slot goes on where it was parked. Logs and counts the restore."""
     slot.state.come_back()
     slot.has_run_since_restore = False
@@ -159,7 +159,7 @@ def _send(state: EngineState, unit: list[Slot]) -> bool:
 
     Raises TransferRefusedError.
     """
-    if not goes_beside(state, unit):
+    if not is_overlapped(state, unit):
         return shared_prompt.prefetch(unit)
     room_bytes = state.pace.room_bytes
     if room_bytes == 0:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from pyggml_server.engine.slots.slot import Slot
-from pyggml_server.native.prompt_store import Checkpoint, Checkpoints
+from pyggml_server.native.checkpoints import Checkpoint, Checkpoints
 from pyggml_server.native.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyggml_server.native.runtime import Runtime
 
 
-class Pool:
+class KvPool:
     """The KV pool, seen through its slots. A draft model's pool has the same sequences and follows it: what is done to
     cells is done in both, and counted in the target's, which never has fewer."""
 
@@ -87,7 +87,7 @@ class Pool:
         self.clear(slot)
         return 0
 
-    def adapt(self, slot: Slot, adapters: Adapters) -> None:
+    def switch_adapters(self, slot: Slot, adapters: Adapters) -> None:
         """Forget the tokens that these adapters would have decoded with other scales."""
         self.cut(slot, slot.adapters.n_common(adapters, len(slot.tokens)))
         slot.adapters = adapters
@@ -113,9 +113,9 @@ class Pool:
         self.clear(slot)  # the draft's too, which the file has not
         tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
         check_tokens(tokens, self._runtime.model.vocab.n_tokens)
-        self.adopt(slot, tokens.tolist())
+        self.set_restored_tokens(slot, tokens.tolist())
 
-    def adopt(self, slot: Slot, tokens: list[int]) -> None:
+    def set_restored_tokens(self, slot: Slot, tokens: list[int]) -> None:
         """The slot's cells, which were restored from a file, are those of these tokens. Raises StateError if not."""
         pos_max = self._context.seq_pos_max(slot.id)
         n_positions = 0 if pos_max is None else pos_max + 1

@@ -17,7 +17,7 @@ from pyggml_server.messages import Began
 
 if TYPE_CHECKING:
     from pyggml_server.engine.lifecycle.engine_state import EngineState
-    from pyggml_server.engine.slots.kv_pool import Pool
+    from pyggml_server.engine.slots.kv_pool import KvPool
     from pyggml_server.engine.slots.slot import Slot
 
 
@@ -99,7 +99,7 @@ def dependents(slot: Slot) -> list[Slot]:
     return []
 
 
-def save(pool: Pool, unit: list[Slot]) -> None:
+def save(pool: KvPool, unit: list[Slot]) -> None:
     """Issue the copies of a unit out. Raises TransferRefusedError; nobody has moved then."""
     keeper, *others = unit
     shared = keeper.shared
@@ -126,7 +126,7 @@ def save(pool: Pool, unit: list[Slot]) -> None:
             leave(slot)  # its cells stay, and theirs come back beside them
 
 
-def has_room(pool: Pool, slots: Iterable[Slot], n_cells: int, *, giving_up: Slot | None = None) -> bool:
+def has_room(pool: KvPool, slots: Iterable[Slot], n_cells: int, *, giving_up: Slot | None = None) -> bool:
     """Whether so many cells are free and promised to nobody, once a slot has given up its own."""
     n_given_up = 0 if giving_up is None else n_owned_cells(giving_up)
     return pool.n_cells_used() - n_given_up + n_promised_cells(slots) + n_cells <= pool.n_cells
@@ -146,7 +146,7 @@ def prefetch(unit: list[Slot], n_bytes: int | None = None) -> bool:
     return all(slot.transfer.prefetch(n_bytes) for slot in unit)
 
 
-def restore(pool: Pool, unit: list[Slot]) -> None:
+def restore(pool: KvPool, unit: list[Slot]) -> None:
     """Allocate the cells of a unit and issue the copies in. Raises TransferRefusedError; all states are kept then, and
     the caller gives back what cells there are."""
     keeper, *others = unit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyggml_server.engine.background.jobs import SideJob
+from pyggml_server.engine.background.jobs import BackgroundJob
 from pyggml_server.engine.slots.shared_prompt import SharedPrompt
 from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
@@ -56,13 +56,13 @@ class Job:
 class Slot:
     """A sequence id of the context and what is done with it.
 
-    tokens  what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
-    shared    cells at its beginning that other slots have too, or None.
-    children  slots in WAIT_OTHER, for its prompt.
-    copy    the park or restore that has not landed yet: set while PREEMPTING or RESTORING, and after that until the
-            scatter of a slot that runs again has landed.
-    side_job      IDLE: what needs its cells until it says so, or will: a save to the prompt cache, a load from there.
-    reserved_for  IDLE: the job in line whose prompt it is getting from the prompt cache.
+    tokens          what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    shared          cells at its beginning that other slots have too, or None.
+    children        slots in WAIT_OTHER, for its prompt.
+    copy            the park or restore that has not completed yet: set while PREEMPTING or RESTORING, and after that
+                    until the scatter of a slot that runs again has completed.
+    background_job  IDLE: what needs its cells, or will: a save to the prompt cache, a load from there.
+    reserved_for    IDLE: the job in line whose prompt it is getting from the prompt cache.
     """
 
     id: int
@@ -74,7 +74,7 @@ class Slot:
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
-    side_job: SideJob | None = None
+    background_job: BackgroundJob | None = None
     reserved_for: Job | None = None
     shared: SharedPrompt | None = None
     children: list[Slot] = field(default_factory=list)
@@ -106,19 +106,19 @@ class Slot:
     def is_free_for(self, job: Job | None) -> bool:
         """Whether it is idle and can be had: no other job has it reserved, and nothing copies what it holds."""
         is_reserved = self.reserved_for is not None and self.reserved_for is not job
-        return self.is_idle and not is_reserved and (self.side_job is None or self.side_job.can_be_dropped)
+        return self.is_idle and not is_reserved and (self.background_job is None or self.background_job.can_be_dropped)
 
-    def drop_side_job(self) -> None:
+    def drop_background_job(self) -> None:
         """Take it from a job that can be dropped."""
-        if self.side_job is not None:
-            self.side_job.close()
-            self.side_job = None
+        if self.background_job is not None:
+            self.background_job.close()
+            self.background_job = None
 
     @property
     def holds_cells(self) -> bool:
         """Whether `tokens` are in the pool: not from when a park gives its cells back until a restore takes some."""
         if self.phase is SlotPhase.PREEMPTING and self.copy is not None:
-            return self.copy.frees_on_landing
+            return self.copy.frees_on_completion
         return self.phase is not SlotPhase.PREEMPTED and not self.is_promised_cells
 
     @property

@@ -1,6 +1,6 @@
-"""The asynchronous way out of the pool and back: issued here, landed by `landings`. Engine thread.
+"""The asynchronous way out of the pool and back: issued here, completed by `landings`. Engine thread.
 
-Never blocks but where its docstrings say so. Page-locked memory only, from the pool of the model load: the copy of a
+Never blocks but where its docstrings say so. Pinned memory only, from the pool of the model load: the copy of a
 pageable buffer would block the thread that issues it.
 """
 
@@ -79,12 +79,12 @@ class NativeTransfer(Protocol):
 
 
 class AsyncTransfer:
-    """One slot's copies through the bindings' Transfer. Its buffer is a range of the pool, from a park to the landing
-    of its restore.
+    """One slot's copies through the bindings' Transfer. Its buffer is a range of the pool, from a park until its
+    restore has completed.
 
-    is_staged         there is staging memory.
-    frees_on_landing  of the last save; before one, what is to be expected: with staging memory a state leaves its cells
-                      at once if it fits there.
+    is_staged            there is staging memory.
+    frees_on_completion  of the last save; before one, what is to be expected: with staging memory a state leaves its
+                         cells at once if it fits there.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AsyncTransfer:
         *,
         is_staged: bool = False,
     ) -> None:
-        self.frees_on_landing = not is_staged
+        self.frees_on_completion = not is_staged
         self.is_staged = is_staged
         self._sizes = sizes
         self._native = native
@@ -117,13 +117,13 @@ class AsyncTransfer:
         return self._native.n_state_bytes
 
     def save(self, seq_id: int) -> None:
-        """Issue the copy out. Blocks for page-locked memory only where `ParkMemory` says so."""
+        """Issue the copy out. Blocks for pinned memory only where `ParkMemory` says so."""
         try:
             if not self._save_by_estimate(seq_id):
                 n_bytes = self._sizes.state_size(seq_id)
                 self._native.use(self._memory.take(n_bytes))
                 self._native.save(seq_id, n_bytes)
-            self.frees_on_landing = not self._native.freed_on_issue
+            self.frees_on_completion = not self._native.freed_on_issue
         except (MemoryError, PyggmlError) as error:
             self._native.release_buffer()
             raise TransferRefusedError(f"sequence {seq_id} could not be saved: {error}") from error

@@ -36,7 +36,7 @@ class TransferChoice:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether the device can copy beside the decoding, and page-locked memory came."""
+        """Whether the device can copy while others decode, and pinned memory came."""
         return self.memory.pinned_bytes > 0
 
 
@@ -44,7 +44,7 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int, st
     """Asynchronous transfers if the user wants them and the device can; says once where it cannot.
 
     Their buffers together take `ram_limit_bytes` at most. `staging_mib` is what the model was loaded with. Blocks to
-    page-lock the first of the memory.
+    pin the first of the memory.
     """
     if not use_async:
         return _synchronous(runtime, "--no-preempt-async")
@@ -56,10 +56,10 @@ def choose_transfers(runtime: Runtime, use_async: bool, ram_limit_bytes: int, st
     except (PyggmlError, MemoryError) as error:
         return _synchronous(runtime, str(error))
     if memory is None:
-        return _synchronous(runtime, "there is no page-locked memory")
+        return _synchronous(runtime, "there is no pinned memory")
     make = partial(_asynchronous, runtime, memory, sizes, staging_mib > 0)
     staging = f"{staging_mib} MiB of staging memory" if staging_mib > 0 else "no staging memory"
-    locked = f"page-locked memory offered ({memory.pinned_bytes / MIB:.1f} MiB locked)"
+    locked = f"pinned memory offered ({memory.pinned_bytes / MIB:.1f} MiB locked)"
     return TransferChoice(make, f"asynchronous copies, {locked}, {staging}", memory, sizes)
 
 

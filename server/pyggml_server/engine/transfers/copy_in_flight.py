@@ -1,4 +1,4 @@
-"""A park or restore that was issued and has not landed: what its landing needs to know. A value; engine thread."""
+"""A park or restore that was issued: what its completion needs to know. A value; engine thread."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class CopyStep(Enum):
 class CopyInFlight:
     """Times in the engine's clock (seconds).
 
-    n_cells, n_bytes  size of the state.
-    started_s         when the order was taken up, before anything was sized or issued; of a SCATTER, before the slot
-                      got its cells.
-    issue_s           from the order to the last posted call, in which decoding stood still.
-    frees_on_landing  a park whose cells are the slot's until the copy lands; False where they were freed at issue.
-    prefetch_s        of a restore by way of staging memory: until its state was found there.
+    n_cells, n_bytes     size of the state.
+    started_s            when the order was taken up, before anything was sized or issued; of a SCATTER, before the slot
+                         got its cells.
+    issue_s              from the order to the last posted call, in which decoding stood still.
+    frees_on_completion  a park whose cells are the slot's until the copy completes; False where issuing freed them.
+    prefetch_s           of a restore by way of staging memory: until its state was found there.
     """
 
     step: CopyStep
@@ -45,7 +45,7 @@ class CopyInFlight:
     n_bytes: int
     started_s: float
     issue_s: float
-    frees_on_landing: bool = False
+    frees_on_completion: bool = False
     prefetch_s: float = 0.0
 
     def in_words(self, took_s: float) -> str:
@@ -53,6 +53,6 @@ class CopyInFlight:
         gb_s = self.n_bytes / took_s / 1e9 if took_s > 0 else 0.0
         return (
             f"({self.reason.value}): {self.n_cells} cells, {self.n_bytes / 1024**2:.2f} MiB, issued in "
-            f"{self.issue_s * 1e3:.2f} ms, landed after {took_s * 1e3:.2f} ms, {gb_s:.2f} GB/s"
+            f"{self.issue_s * 1e3:.2f} ms, completed after {took_s * 1e3:.2f} ms, {gb_s:.2f} GB/s"
             + (f", in staging memory after {self.prefetch_s * 1e3:.2f} ms" if self.prefetch_s else "")
         )

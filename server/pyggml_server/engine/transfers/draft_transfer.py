@@ -25,8 +25,8 @@ class TargetAndDraft:
         self._draft = draft
 
     @property
-    def frees_on_landing(self) -> bool:
-        return self._target.frees_on_landing or self._draft.frees_on_landing
+    def frees_on_completion(self) -> bool:
+        return self._target.frees_on_completion or self._draft.frees_on_completion
 
     @property
     def buffer_bytes(self) -> int:

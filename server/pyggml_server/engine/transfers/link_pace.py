@@ -31,10 +31,10 @@ class LinkPace:
         """So much was sent behind this batch."""
         self._sent_bytes += n_bytes
 
-    def begin_pass(self, has_landed: bool) -> None:
-        """The next batch comes. `has_landed`: what was sent behind the batches before is there."""
-        if not has_landed and self._is_free:
+    def begin_pass(self, has_completed: bool) -> None:
+        """The next batch comes. `has_completed`: what was sent behind the batches before is there."""
+        if not has_completed and self._is_free:
             self._part_bytes = max(LEAST_PART_BYTES, self._part_bytes // 2)
-        elif has_landed and self._sent_bytes >= self._part_bytes:
+        elif has_completed and self._sent_bytes >= self._part_bytes:
             self._part_bytes = int(GROWTH * self._part_bytes)
-        self._is_free, self._sent_bytes = has_landed, 0
+        self._is_free, self._sent_bytes = has_completed, 0

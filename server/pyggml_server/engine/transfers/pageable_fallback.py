@@ -1,6 +1,6 @@
-"""A slot without page-locked memory for its state: it parks synchronously, into pageable memory. Engine thread.
+"""A slot without pinned memory for its state: it parks synchronously, into pageable memory. Engine thread.
 
-For good where no more memory can be page-locked and what is locked is too little: the slot gives its asynchronous
+For good where no more memory can be pinned and what is locked is too little: the slot gives its asynchronous
 transfer up, and the last one to go takes the fences with it that the context records after each decode. For one park
 where the pool is as large as it may be and has no gap of that size at the moment.
 """
@@ -26,8 +26,8 @@ class FallbackTransfer:
         self._next: Transfer | None = None
 
     @property
-    def frees_on_landing(self) -> bool:
-        return self._transfer.frees_on_landing
+    def frees_on_completion(self) -> bool:
+        return self._transfer.frees_on_completion
 
     @property
     def buffer_bytes(self) -> int:

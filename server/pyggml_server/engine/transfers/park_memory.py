@@ -1,6 +1,6 @@
-"""Page-locked memory for the states of one model load: a pool that grows ahead of its need. Engine thread.
+"""Pinned memory for the states of one model load: a pool that grows ahead of its need. Engine thread.
 
-Page-locking stops everybody who uses the device, so no park waits for it: a first part is locked at load, before the
+Pinning stops everybody who uses the device, so no park waits for it: a first part is locked at load, before the
 port opens, and then one piece a pass at most (16 MiB, 0.6 ms), ahead of what those who run would take with them. Only
 where the next step itself has no room do its pieces come at once, since nobody could decode beside them anyway. What is
 given back is free in the books at once and stays locked; unlocking waits until nobody runs.
@@ -25,7 +25,7 @@ LEAST_PIECES = 16
 LARGEST_PIECE_BYTES = 16 * 1024 * 1024
 
 
-class NotLockedYetError(TransferRefusedError):
+class NotPinnedYetError(TransferRefusedError):
     """The pool will have a range for this state in a few passes. Nothing was copied."""
 
 
@@ -34,7 +34,7 @@ class NoGapError(TransferRefusedError):
 
 
 class PageableBufferError(TransferRefusedError):
-    """No more memory can be page-locked, and what is locked is too little for this state. Nothing was copied."""
+    """No more memory can be pinned, and what is locked is too little for this state. Nothing was copied."""
 
 
 class Copying(Protocol):
@@ -61,7 +61,7 @@ class ParkMemory:
 
     @property
     def pinned_bytes(self) -> int:
-        """Memory that is page-locked now, held or not."""
+        """Memory that is pinned now, held or not."""
         return 0 if self._pool is None else self._pool.pinned_bytes
 
     def add_pageable(self, transfer: Copying) -> None:
@@ -86,23 +86,23 @@ class ParkMemory:
     def take(self, n_bytes: int) -> PinnedRange:
         """A range for a state. Locks pieces, and blocks for them, inside `patience` only.
 
-        Raises NotLockedYetError, NoGapError, PageableBufferError.
+        Raises NotPinnedYetError, NoGapError, PageableBufferError.
         """
         pool = self._pool
         if pool is None:
-            raise PageableBufferError("there is no page-locked memory")
+            raise PageableBufferError("there is no pinned memory")
         part = pool.take(n_bytes)
         if part is None and pool.can_grow and pool.end_for(n_bytes) <= self._ceiling_bytes(pool):
             if not self._is_patient:
                 pool.grow(pool.end_for(n_bytes))
-                raise NotLockedYetError(f"the page-locked memory is still growing: {pool.pinned_bytes} bytes")
+                raise NotPinnedYetError(f"the pinned memory is still growing: {pool.pinned_bytes} bytes")
             pool.fill(pool.end_for(n_bytes))
             part = pool.take(n_bytes)
         if part is not None:
             return part
         if n_bytes > pool.pinned_bytes and not pool.can_grow:
-            raise PageableBufferError(f"a state of {n_bytes} bytes, and {pool.pinned_bytes} can be page-locked")
-        raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of page-locked memory")
+            raise PageableBufferError(f"a state of {n_bytes} bytes, and {pool.pinned_bytes} can be pinned")
+        raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of pinned memory")
 
     @contextmanager
     def patience(self, is_patient: bool) -> Iterator[None]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyggml_server.engine.lifecycle.engine_state import EngineState
     from pyggml_server.native.runtime import Runtime
 
-# The part of the limit that is page-locked at load at most.
+# The part of the limit that is pinned at load at most.
 FIRST_SHARE = 0.25
 # A budget that holds so many times what is estimated holds what will be measured.
 AMPLE_FACTOR = 2
@@ -39,7 +39,7 @@ class SizeEstimate:
         self.cell_bytes = max(self.cell_bytes, (n_bytes - self.head_bytes) / max(1, n_cells))
 
     def first_bytes(self, runtime: Runtime, limit_bytes: int) -> int:
-        """What is page-locked at load: for the states of the whole pool, within a quarter of the limit."""
+        """What is pinned at load: for the states of the whole pool, within a quarter of the limit."""
         return min(self.of(runtime.n_ctx, runtime.n_slots), int(FIRST_SHARE * limit_bytes))
 
 
@@ -76,7 +76,7 @@ def budget_is_ample(state: EngineState) -> bool:
 
 
 def keep_memory_ahead(state: EngineState) -> None:
-    """Between two decodes: see that those who run find page-locked memory when they are parked. Blocks for one piece
+    """Between two decodes: see that those who run find pinned memory when they are parked. Blocks for one piece
     of it at most."""
     running: list[int] = []
     for slot in state.slots:

@@ -21,6 +21,6 @@ class PoolSettings(Protocol):
 
 
 def staging_bytes(settings: PoolSettings, options: PreemptOptions) -> int:
-    """For each device; 0 where nothing will be parked beside the decoding, so that no memory is taken for nothing."""
+    """For each device; 0 where nothing will be parked while others decode, so that no memory is taken for nothing."""
     can_park = options.ram_mib != 0 and settings.n_parallel > 1 and settings.kv_unified
     return options.staging_mib * MIB if can_park and options.use_async else 0

@@ -25,7 +25,7 @@ class Transfer(Protocol):
     """Copies one sequence's state out of the pool and back. Never touches the cells' ownership itself."""
 
     @property
-    def frees_on_landing(self) -> bool:
+    def frees_on_completion(self) -> bool:
         """Whether a park's cells may be released only once it is done. Ask after `save`: it may have fallen back."""
 
     @property
@@ -34,7 +34,7 @@ class Transfer(Protocol):
 
     @property
     def pinned_bytes(self) -> int:
-        """The page-locked part of `buffer_bytes`."""
+        """The pinned part of `buffer_bytes`."""
 
     @property
     def state_bytes(self) -> int:
@@ -75,7 +75,7 @@ class Transfer(Protocol):
 class SyncTransfer:
     """Copies inside the call; afterwards the cells are free to go at once. Pageable memory, freed after a restore."""
 
-    frees_on_landing = False
+    frees_on_completion = False
     is_staged = False
     pinned_bytes = 0
     prefetch_left_bytes = 0

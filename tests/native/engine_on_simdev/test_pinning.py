@@ -1,4 +1,4 @@
-"""Memory for the parks of a running engine is page-locked before anybody asks, then a piece a pass at most: counted in
+"""Memory for the parks of a running engine is pinned before anybody asks, then a piece a pass at most: counted in
 simdev's trace, never timed."""
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.engine import loop, passes
-from pyggml_server.engine.admission.dispatch import Reception
+from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption.apply import Applier
-from pyggml_server.engine.transfers.park_memory import NoGapError, NotLockedYetError, ParkMemory
+from pyggml_server.engine.transfers.park_memory import NoGapError, NotPinnedYetError, ParkMemory
 from pyggml_server.native.runtime import PinnedRange
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
@@ -23,16 +23,16 @@ BYTES_PER_CELL = 3 * 2 * 192 * 2  # 3 layers' keys and values, f16
 
 
 class LockedByPass:
-    """How much each pass of the engine page-locked."""
+    """How much each pass of the engine pinned."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n_bytes: list[int] = []
         run_pass = passes.run_pass
 
-        def watched(state: EngineState, reception: Reception, applier: Applier) -> bool:
+        def watched(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bool:
             before = state.memory.pinned_bytes
             try:
-                return run_pass(state, reception, applier)
+                return run_pass(state, dispatcher, applier)
             finally:
                 self.n_bytes.append(state.memory.pinned_bytes - before)
 
@@ -61,7 +61,7 @@ def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="pyggml_server")
 
 
-def test_nothing_is_page_locked_between_the_first_request_and_the_last_of_a_steady_run(
+def test_nothing_is_pinned_between_the_first_request_and_the_last_of_a_steady_run(
     model: Path, simdev: SimdevLibrary, caplog: pytest.LogCaptureFixture
 ) -> None:
     with engine(model, every_n_tokens=7) as harness:
@@ -138,7 +138,7 @@ def test_a_park_for_which_there_is_no_gap_is_synchronous_and_the_next_one_is_not
 def test_a_park_that_comes_before_its_memory_is_put_off_and_counts_as_no_refusal(
     model: Path, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = RefusedTakes(monkeypatch, NotLockedYetError, 3)
+    refused = RefusedTakes(monkeypatch, NotPinnedYetError, 3)
     with engine(model, every_n_tokens=10) as harness:
         running = harness.run(**chat(0, 60))
         assert running.result()["tokens_predicted"] == 60
@@ -148,7 +148,7 @@ def test_a_park_that_comes_before_its_memory_is_put_off_and_counts_as_no_refusal
     assert rows.differing == []
 
 
-def test_all_page_locked_memory_is_given_back_with_its_context(model: Path, simdev: SimdevLibrary) -> None:
+def test_all_pinned_memory_is_given_back_with_its_context(model: Path, simdev: SimdevLibrary) -> None:
     simdev.clear_trace()
     for _ in range(2):
         with engine(model, every_n_tokens=10, ram_mib=2) as harness:

@@ -11,7 +11,7 @@ from pyggml.first_fit import FirstFit
 class FakeRange:
     """A part of it."""
 
-    pool: FakeLockedPool
+    pool: FakePinnedPool
     begin: int
     n_bytes: int
 
@@ -24,7 +24,7 @@ class FakeRange:
 
 
 @dataclass
-class FakeLockedPool:
+class FakePinnedPool:
     """`refused_above_bytes`: the device locks no more than that."""
 
     limit_bytes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from pyggml_server.engine.background.bounce_buffer import Bounce
+from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 
 from tests.engine.harness import TIMEOUT_S
 from tests.native.simdev_library import SimdevLibrary
@@ -19,11 +19,11 @@ class HeldCopies:
         self._simdev = simdev
         self._held: set[str] = set()
         self._is_issued = threading.Event()
-        self._unseen: Bounce | None = None
+        self._unseen: BounceBuffer | None = None
         self.n_saves = self.n_restores = 0
-        save, restore, is_done = Bounce.save, Bounce.restore, Bounce.is_done
+        save, restore, is_done = BounceBuffer.save, BounceBuffer.restore, BounceBuffer.is_done
 
-        def watched_save(bounce: Bounce, seq_id: int, sizes_bytes: list[int]) -> None:
+        def watched_save(bounce: BounceBuffer, seq_id: int, sizes_bytes: list[int]) -> None:
             is_held = "save" in self._held
             simdev.set("hold", int(is_held))
             try:
@@ -34,15 +34,15 @@ class HeldCopies:
             self.n_saves += 1
             self._note("save")
 
-        def watched_restore(bounce: Bounce, seq_id: int) -> None:
+        def watched_restore(bounce: BounceBuffer, seq_id: int) -> None:
             restore(bounce, seq_id)
             self.n_restores += 1
             self._unseen = bounce if "restore" in self._held else None
             self._note("restore")
 
-        monkeypatch.setattr(Bounce, "save", watched_save)
-        monkeypatch.setattr(Bounce, "restore", watched_restore)
-        monkeypatch.setattr(Bounce, "is_done", lambda bounce: bounce is not self._unseen and is_done(bounce))
+        monkeypatch.setattr(BounceBuffer, "save", watched_save)
+        monkeypatch.setattr(BounceBuffer, "restore", watched_restore)
+        monkeypatch.setattr(BounceBuffer, "is_done", lambda bounce: bounce is not self._unseen and is_done(bounce))
 
     def hold(self, direction: str) -> None:
         self._held.add(direction)

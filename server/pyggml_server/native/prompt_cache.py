@@ -1,7 +1,4 @@
-"""What is remembered of prompts beside the slots: context checkpoints and the prompt cache. Engine thread only.
-
-llama.cpp's own cache decides which prompts are kept and which is found; here are only its handles.
-"""
+"""llama.cpp's prompt cache, which decides which prompts are kept and which is found: its handle. Engine thread only."""
 
 from __future__ import annotations
 
@@ -13,66 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml_server.native.border import call, ffi, lib, take_bytes
+from pyggml_server.native.checkpoints import Checkpoints
 from pyggml_server.native.kept_prompt import KeptPrompt
 from pyggml_server.native.runtime import Runtime
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """The part of a sequence's state that cannot be rolled back, as it was after its first `n_tokens` tokens."""
-
-    n_tokens: int
-    pos_min: int
-    pos_max: int
-    task_id: int
-    n_bytes: int
-
-
-class Checkpoints:
-    """The checkpoints of one slot, oldest first."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        out = ffi.new("pyggml_checkpoints **")
-        call(lib.pyggml_checkpoints_new, out)
-        self.handle: Any = ffi.gc(out[0], lib.pyggml_checkpoints_free)
-
-    def __len__(self) -> int:
-        return int(lib.pyggml_checkpoints_count(self.handle))
-
-    def all(self) -> list[Checkpoint]:
-        """What they are, in order."""
-        info = ffi.new("pyggml_checkpoint_info *")
-        found = []
-        for i in range(len(self)):
-            lib.pyggml_checkpoints_get_info(self.handle, i, info)
-            found.append(Checkpoint(info.n_tokens, info.pos_min, info.pos_max, info.id_task, info.size))
-        return found
-
-    def erase(self, i: int) -> None:
-        """Forget the i-th."""
-        if i not in range(len(self)):
-            raise IndexError(f"there is no checkpoint {i}: there are {len(self)}")
-        lib.pyggml_checkpoints_erase(self.handle, i)
-
-    def clear(self) -> None:
-        """Forget all."""
-        while len(self):
-            self.erase(0)
-
-    def restore(self, i: int, seq_id: int) -> bool:
-        """Put the i-th back into the sequence. False where there is no room; the sequence may hold anything then."""
-        if i not in range(len(self)):
-            raise IndexError(f"there is no checkpoint {i}: there are {len(self)}")
-        restored = ffi.new("int32_t *")
-        call(lib.pyggml_checkpoints_restore, self.handle, i, self._runtime.handle, seq_id, restored)
-        return bool(restored[0])
-
-    def add(self, seq_id: int, n_tokens: int, pos_min: int, pos_max: int, task_id: int) -> Checkpoint:
-        """Make one of the sequence as it is now. Blocks for the copy."""
-        about = ffi.new("pyggml_checkpoint_info *", [n_tokens, pos_min, pos_max, task_id, 0])
-        call(lib.pyggml_checkpoints_add, self.handle, self._runtime.handle, seq_id, about)
-        return Checkpoint(n_tokens, pos_min, pos_max, task_id, about.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +24,7 @@ class CacheSize:
     n_bytes: int
 
 
-class PromptCache:
+class NativePromptCache:
     """Whole prompts with their states in host memory, up to --cache-ram."""
 
     def __init__(self, runtime: Runtime) -> None:
