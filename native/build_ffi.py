@@ -22,6 +22,7 @@ CDEF_ORDER = (
     "version.h",
     "server.h",
     "server_cache.h",
+    "server_model_files.h",
 )
 
 NATIVE = Path(__file__).resolve().parent

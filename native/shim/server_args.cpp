@@ -57,11 +57,12 @@ static void settle_unserved(const common_params & params) {
     const auto refuse = [](const std::string & what) {
         throw std::invalid_argument("error: " + what + "; use the stock llama-server for it");
     };
-    if (params.model.path.empty() && params.model.hf_repo.empty() && params.model.docker_repo.empty()) {
+    if (params.model.get_name().empty() && params.model.url.empty()) {
         refuse("no model given (-m FILE), and router mode is not supported by pyggml-server yet");
     }
-    if (!params.mmproj.path.empty()) {
-        refuse("--mmproj '" + params.mmproj.path + "': images and audio are not supported by pyggml-server yet");
+    const std::string & mmproj = params.mmproj.path.empty() ? params.mmproj.url : params.mmproj.path;
+    if (!mmproj.empty()) {
+        refuse("--mmproj '" + mmproj + "': images and audio are not supported by pyggml-server yet");
     }
     if (!params.server_tools.empty() || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty()) {
         SRV_WRN("%s", "built-in tools and MCP servers are not supported by pyggml-server yet: /tools answers 403\n");

@@ -129,7 +129,9 @@ extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, py
         llama_backend_init();
         llama_numa_init(server->params.numa);
         common_params_print_info(server->params, true);
-        fetch_models(server->params);
+        if (!args->are_files_here) {
+            fetch_models(server->params);
+        }
         load_weights(*server);
         settle_abilities(*server);
         server->drafter = pyggml_drafter::load(*server);

@@ -9,11 +9,13 @@
 #include "server-schema.h"
 #include "server-task.h"
 
+#include "arg.h"
 #include "common.h"
 #include "sampling.h"
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,9 @@ struct pyggml_row_result {
 };
 
 struct pyggml_args {
-    common_params params;
+    common_params                        params;
+    std::optional<common_models_handler> files;                  // which files its models are, once that is known
+    bool                                 are_files_here = false; // they are in their places, `params` names them
 };
 
 struct pyggml_server {

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server import cli
+from pyggml_server.download.ports import DownloadError
 from pyggml_server.errors import UsageError
 from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
@@ -29,7 +30,7 @@ from pyggml_server.web.service import Backend, Service
 from pyggml_server.web.vertex import VertexError, VertexRoutes
 
 if TYPE_CHECKING:
-    from pyggml_server.native.command_line import Settings
+    from pyggml_server.native.command_line import CommandLine, Settings
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +65,21 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """The files of the models are there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """Somebody asked for the end."""
 
 
 class Server:
-    """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler."""
+    """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler.
+
+    fetch  gets the models' files before the engine starts, on a thread of its own; raises DownloadError. Nothing waits
+           for it at an end that was asked for.
+    """
 
     def __init__(
         self,
@@ -77,13 +87,16 @@ class Server:
         make_engine: EngineFactory,
         vertex: VertexRoutes | None = None,
         chat_page: ChatPage | None = None,
+        fetch: Callable[[], None] | None = None,
     ) -> None:
         self._service = Service(settings, vertex, chat_page)
         self._make_engine = make_engine
-        self._events: queue.SimpleQueue[Loaded | Ended | Interrupted] = queue.SimpleQueue()
+        self._fetch = fetch
+        self._events: queue.SimpleQueue[Fetched | Loaded | Ended | Interrupted] = queue.SimpleQueue()
+        self._fetching = threading.Thread(target=self._run_fetch, name="downloads", daemon=True)
         self.addresses: tuple[str, ...] = ()
         self.is_ready = threading.Event()
-        self.left_engine_running = False
+        self.left_native_running = False
 
     def interrupt(self) -> None:
         """End in good order. Does not block; safe in a signal handler."""
@@ -103,10 +116,25 @@ class Server:
             lambda translator: self._events.put(Loaded(translator)),
             lambda message: self._events.put(Ended(message)),
         )
-        engine.start()
+        if self._fetch is None:
+            engine.start()
+        else:
+            self._fetching.start()
         code = self._wait(engine)
         self._end(http, engine)
         return code
+
+    def _run_fetch(self) -> None:
+        assert self._fetch is not None
+        try:
+            self._fetch()
+        except DownloadError as error:
+            self._events.put(Ended(str(error)))
+        except Exception as error:
+            log.exception("a download failed")
+            self._events.put(Ended(f"a download failed: {str(error) or type(error).__name__}"))
+        else:
+            self._events.put(Fetched())
 
     def _start_http(self) -> HttpServer:
         listeners = listen(self._service.settings)
@@ -125,6 +153,8 @@ class Server:
     def _wait(self, engine: EngineControl) -> int:
         while True:
             match self._events.get():
+                case Fetched():
+                    engine.start()
                 case Loaded(translator=translator):
                     self._service.open(Backend(engine, translator))
                     if not self.is_ready.is_set():  # else it was loaded again
@@ -148,7 +178,8 @@ class Server:
         log.info("cleaning up before exit...")
         http.stop()
         engine.stop()
-        self.left_engine_running = not engine.join(None if self.is_ready.is_set() else LOADING_GRACE_S)
+        has_ended = engine.join(None if self.is_ready.is_set() else LOADING_GRACE_S)
+        self.left_native_running = not has_ended or self._fetching.is_alive()
         http.join()
 
 
@@ -172,7 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         command_line = CommandLine.parse(config.llama_argv)
-    except UsageError as refused:
+        fetch = _prepare_download(command_line)
+    except (UsageError, DownloadError) as refused:
         if str(refused):
             print(refused, file=sys.stderr)
         return 1
@@ -184,14 +216,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         lambda *callbacks: Engine(command_line, config.preempt, *callbacks),
         vertex,
         ChatPage.in_folder(),
+        fetch,
     )
     signals.watch(server.interrupt)
     code = server.run()
     flush_log()
-    if server.left_engine_running:
-        # the model still loads on a thread that nothing can stop
+    if server.left_native_running:
+        # the model still loads, or comes, on a thread that nothing can stop
         os._exit(code)
     return code
+
+
+def _prepare_download(command_line: CommandLine) -> Callable[[], None] | None:
+    """What gets the models' files; None where they are on this machine. Raises DownloadError."""
+    from pyggml_server.native.model_files import ModelFiles
+
+    files = ModelFiles(command_line)
+    if files.sources.are_files:
+        return None
+    # here and not above: most starts need no HTTP client
+    from pyggml_server.download.fetch import Download
+
+    download = Download(files)
+    download.prepare()
+    return download.run
 
 
 def _with_port_of(vertex: VertexRoutes | None, settings: Settings) -> Settings:

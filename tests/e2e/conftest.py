@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.download.conftest import authority, authority_file, hub, proxy, registry  # noqa: F401
 from tests.e2e.program import ServerProcess, our_program, stock_program
 
 StartServer = Callable[..., contextlib.AbstractContextManager[ServerProcess]]

@@ -10,13 +10,13 @@ import gguf
 _LAYER = re.compile(r"blk\.(\d+)\.")
 
 
-def shorten(source: Path, target: Path, n_layers: int) -> None:
-    """Write `source` with its first `n_layers` layers to `target`."""
+def shorten(source: Path, target: Path, n_layers: int, n_tensors_per_file: int = 0) -> None:
+    """Write `source` with its first `n_layers` layers to `target`, or to several files named after it."""
     reader = gguf.GGUFReader(source)
     arch_field = reader.get_field("general.architecture")
     assert arch_field is not None, f"{source} names no architecture"
     arch = arch_field.contents()
-    writer = gguf.GGUFWriter(target, arch)
+    writer = gguf.GGUFWriter(target, arch, split_max_tensors=n_tensors_per_file)
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name == "general.architecture":
             continue

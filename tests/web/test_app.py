@@ -7,10 +7,13 @@ import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import requests
 from pyggml_server.app import Server
+from pyggml_server.download.ports import DownloadError
 from pyggml_server.messages import Token
 
 from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
@@ -77,6 +80,64 @@ def test_an_interrupt_ends_the_server_with_code_0() -> None:
 def test_an_interrupt_while_loading_ends_the_server_with_code_0() -> None:
     server = Running(FakeSettings(), is_loaded=False)
     assert server.end() == 0
+
+
+class Fetching:
+    """A server whose models come from somewhere: `may_end` lets that end."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.may_end, self.has_begun = threading.Event(), threading.Event()
+        self.error = error
+        self.engines: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
+        self.server = Server(FakeSettings(), engine_factory(self.engines), fetch=self._fetch)
+        self.code: queue.SimpleQueue[int] = queue.SimpleQueue()
+        threading.Thread(target=lambda: self.code.put(self.server.run()), daemon=True).start()
+        self.engine = self.engines.get(timeout=PATIENCE_S)
+        assert self.has_begun.wait(PATIENCE_S)
+
+    def _fetch(self) -> None:
+        self.has_begun.set()
+        assert self.may_end.wait(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+
+
+def test_the_engine_starts_once_the_models_are_there() -> None:
+    fetching = Fetching()
+    assert requests.get(fetching.server.addresses[0] + "/health", timeout=PATIENCE_S).status_code == 503
+    assert not fetching.engine.started.is_set()
+    fetching.may_end.set()
+    assert fetching.engine.started.wait(PATIENCE_S)
+    fetching.engine.finish_loading()
+    assert fetching.server.is_ready.wait(PATIENCE_S)
+    fetching.server.interrupt()
+    assert fetching.code.get(timeout=PATIENCE_S) == 0
+    assert not fetching.server.left_native_running
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (DownloadError("-hf a/b: gone"), "-hf a/b: gone"),
+        (RuntimeError("a fault of ours"), "a download failed: a fault"),
+    ],
+)
+def test_models_that_cannot_be_had_end_the_server_with_code_1(
+    error: Exception, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetching = Fetching(error)
+    fetching.may_end.set()
+    assert fetching.code.get(timeout=PATIENCE_S) == 1
+    assert not fetching.engine.started.is_set()
+    assert message in caplog.text
+
+
+def test_an_interrupt_does_not_wait_for_models_that_are_on_their_way() -> None:
+    fetching = Fetching()
+    fetching.server.interrupt()
+    assert fetching.code.get(timeout=PATIENCE_S) == 0
+    assert fetching.server.left_native_running
+    fetching.may_end.set()
 
 
 def test_requests_under_way_end_as_unavailable_at_an_interrupt() -> None:

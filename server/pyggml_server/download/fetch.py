@@ -1,0 +1,188 @@
+"""The models of one start, from wherever the command line says, to files.
+
+`prepare` on the main thread before there are others, since it changes the environment that native code reads; `run`
+on any thread, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import MutableMapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+
+from pyggml_server.download import checksum, plan_check
+from pyggml_server.download.answers import Failures
+from pyggml_server.download.docker_registry import Reference, TokenAuth, find_model
+from pyggml_server.download.forwarder import Forwarder
+from pyggml_server.download.http_client import new_client
+from pyggml_server.download.partial_files import PartialFiles
+from pyggml_server.download.ports import DownloadError, ModelFilesPort, Plan, PlannedFile
+from pyggml_server.download.relay import Route
+
+log = logging.getLogger(__name__)
+
+ENDPOINT = "MODEL_ENDPOINT"  # what llama.cpp asks in place of the hub
+DEFAULT_ENDPOINT = "https://huggingface.co/"
+LITTLE_SPACE_BYTES = 16 << 20
+
+
+class Download:
+    """One start's models; nothing is asked of anybody where they are all files, or with --offline."""
+
+    def __init__(self, files: ModelFilesPort, environ: MutableMapping[str, str] = os.environ) -> None:
+        self._files = files
+        self._sources = files.sources
+        self._environ = environ
+        self._endpoint = environ.get(ENDPOINT) or environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
+        self._failures = Failures()
+        self._ending = ExitStack()
+        self._client: httpx2.Client | None = None
+        self._forwarder: Forwarder | None = None
+        self._partial_files = PartialFiles()
+        self._oid = ""  # of the file of --docker-repo
+
+    def prepare(self) -> None:
+        """Put the forwarder in the hub's place. Main thread, before there are others. Raises DownloadError."""
+        if self._sources.is_offline or self._sources.are_files:
+            return
+        if not self._endpoint.startswith(("https://", "http://")):
+            raise DownloadError(f"{ENDPOINT} or HF_ENDPOINT is {self._endpoint!r}: expected an address with https://")
+        self._client = self._ending.enter_context(new_client())
+        self._forwarder = Forwarder(self._client, self._failures)
+        base = self._endpoint.rstrip("/") + "/"
+        self._ending.callback(self._put_back, self._environ.get(ENDPOINT))
+        self._environ[ENDPOINT] = self._forwarder.add("hub", Route(base, takes_token=True, is_folder=False))
+        self._ending.enter_context(self._forwarder)
+
+    def run(self) -> None:
+        """Fetch what is not there; blocks for as long as that takes. Raises DownloadError."""
+        with self._ending:
+            try:
+                self._find_model()
+                plan = self._plan()
+                plan_check.check(plan, self._sources, self._failures.latest)
+                self._fetch(plan)
+            except DownloadError as error:
+                hides = self._forwarder.reveal if self._forwarder is not None else str
+                raise DownloadError(hides(str(error).strip())) from None
+
+    def _find_model(self) -> None:
+        if self._sources.docker_repo:
+            self._find_in_registry()
+        elif self._sources.model_url and self._forwarder is not None:
+            self._redirect_url(self._forwarder)
+
+    def _redirect_url(self, forwarder: Forwarder) -> None:
+        """Let --model-url lead through the forwarder, and the other parts of the model that lie beside it."""
+        text = self._sources.model_url.partition("#")[0]
+        url = _parsed(text)
+        address, question, query = text.partition("?")
+        folder, _, name = address.rpartition("/")
+        is_hub = (url.scheme, url.host, url.port) == _origin(self._endpoint)
+        route = Route(folder + "/", takes_token=is_hub, partial_files=self._partial_files)
+        self._files.set_model_url(forwarder.add("url", route) + name + question + query)
+
+    def _find_in_registry(self) -> None:
+        reference = Reference.parse(self._sources.docker_repo)
+        path = self._sources.model_path or str(Path(self._sources.cache_folder) / reference.file_name)
+        if self._client is None or self._forwarder is None:
+            if not Path(path).exists():
+                raise DownloadError(
+                    f"--docker-repo {self._sources.docker_repo}: {path} is not there, and --offline allows nothing "
+                    "else: start once without --offline"
+                )
+            self._files.set_model_url("", path)
+            return
+        auth = TokenAuth(reference.registry)
+        try:
+            digest = find_model(self._client, reference, auth, self._failures)
+        except DownloadError as error:
+            if not Path(path).exists():
+                raise DownloadError(f"--docker-repo {self._sources.docker_repo}: {error}") from None
+            log.warning("%s; taking %s, which is there", error, path)
+            self._files.set_model_url("", path)
+            return
+        self._oid = digest.removeprefix("sha256:")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        base = f"{reference.url}/blobs/"
+        route = Route(base, takes_token=False, auth=auth, version=digest, partial_files=self._partial_files)
+        self._files.set_model_url(self._forwarder.add("registry", route) + digest, path)
+
+    def _plan(self) -> Plan:
+        plan = self._files.plan()
+        if self._oid:
+            plan = replace(plan, url_files=tuple(replace(file, oid=self._oid) for file in plan.url_files))
+        for repository in plan.repositories:
+            if repository.mmproj:
+                log.warning(
+                    "%s %s: images and audio are not supported yet: %s is not downloaded, the model answers text "
+                    "(--no-mmproj: without this warning)",
+                    repository.flag,
+                    repository.name,
+                    repository.mmproj,
+                )
+        return plan
+
+    def _fetch(self, plan: Plan) -> None:
+        before = {file.path: _identity(file) for file in plan.files}
+        self._partial_files.expect(file.path for file in plan.url_files)
+        try:
+            self._files.fetch()
+        except DownloadError as error:
+            raise DownloadError(self._why_not_fetched(plan, error)) from None
+        for file in plan.files:
+            if _identity(file) != before[file.path]:
+                checksum.check(file)
+        self._partial_files.finish()
+
+    def _why_not_fetched(self, plan: Plan, error: DownloadError) -> str:
+        folder = next((Path(file.path).parent for file in plan.files if Path(file.path).parent.is_dir()), None)
+        if folder is not None and shutil.disk_usage(folder).free < LITTLE_SPACE_BYTES:
+            return f"no space is left in {folder}: make some, or set LLAMA_CACHE to another folder"
+        what = " ".join(
+            f"{flag} {value}"
+            for flag, value in (
+                ("-hf", self._sources.hf_repo),
+                ("-hfd", self._sources.draft_hf_repo),
+                ("--docker-repo", self._sources.docker_repo),
+            )
+            if value
+        )
+        failure = self._failures.latest
+        return f"{what or '-mu'}: {failure if failure is not None else error}"
+
+    def _put_back(self, endpoint: str | None) -> None:
+        if endpoint is None:
+            del self._environ[ENDPOINT]
+        else:
+            self._environ[ENDPOINT] = endpoint
+
+
+def _parsed(text: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise DownloadError(f"-mu {text}: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise DownloadError(f"-mu {text}: expected an address that begins with https://")
+    return url
+
+
+def _origin(text: str) -> tuple[str, str, int | None]:
+    url = httpx2.URL(text)
+    return url.scheme, url.host, url.port
+
+
+def _identity(file: PlannedFile) -> tuple[int, int, int] | None:
+    """Which file it is; another one after it was downloaded again."""
+    try:
+        found = Path(file.path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
