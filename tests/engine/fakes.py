@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.slots.slot import Job, Slot
+from pyggml_server.engine.slots.slot import Job, SharedPrompt, Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.transfer import Transfer, TransferRefusedError
 from pyggml_server.native.adapters import Adapters
@@ -182,3 +182,13 @@ def generating_state(transfers: Sequence[Transfer], log: list[str] | None = None
             slot.state.move(phase)
         slots.append(slot)
     return EngineState(cast(Any, None), cast(Any, FakePool(log)), slots, Policy(), ram_limit_bytes=1000)
+
+
+def family(log: list[str], n: int = 3) -> list[Slot]:
+    """Generating slots that share a prompt of two tokens."""
+    state = generating_state([FakeTransfer(log) for _ in range(n)])
+    shared = SharedPrompt(2, list(state.slots), is_cut_in_park=True)
+    for slot in state.slots:
+        slot.shared = shared
+        slot.active_job.has_siblings = True
+    return state.slots

@@ -9,10 +9,10 @@ import pytest
 from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.loop import Engine
+from pyggml_server.engine.slots.copy_in_flight import CopyStep
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyStep
 
 _BETWEEN_PASSES = frozenset(
     {

@@ -10,7 +10,7 @@ from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import landings
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.preemption.observe import observe
-from pyggml_server.engine.transfers.size_estimate import budget_is_ample, keep_memory_ahead
+from pyggml_server.engine.preemption.pinning import budget_is_ample, keep_memory_ahead
 from pyggml_server.planner.decide import decide
 from pyggml_server.planner.plan import Plan
 

@@ -13,10 +13,10 @@ from pyggml_server.engine.lifecycle.snapshot import slot_snapshot
 from pyggml_server.engine.preemption import landings
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.preemption.observe import observe
-from pyggml_server.engine.slots.shared_prompt import SharedPrompt, n_promised_cells
-from pyggml_server.engine.slots.slot import Slot
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
+from pyggml_server.engine.slots.shared_prompt import n_promised_cells
+from pyggml_server.engine.slots.slot import SharedPrompt, Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.messages import Failed, Notice
 from pyggml_server.planner.plan import Park, Plan, Reason, Restore
 

@@ -10,9 +10,9 @@ from pyggml_server.engine.batch.build import Part
 from pyggml_server.engine.batch.decode import run_batch
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.reporting.counters import GAP_BOUNDS_S
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.transfers.transfer import Transfer
 from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.runtime import BatchArrays, Row, Sample, StopType

@@ -5,38 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
-import pytest
 from pyggml_server.engine.reporting.recorder import N_EVENTS_KEPT, N_SECONDS_KEPT, Recorder
-from pyggml_server.engine.slots.slot import Job, Slot
-from pyggml_server.engine.transfers.transfer import Transfer
 from pyggml_server.history import EventKind, GapSecond
-from pyggml_server.native.task import Task
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
-@pytest.fixture
-def slot() -> Slot:
-    """Slot 2 with three tokens, at work on task 7."""
-    slot = Slot(2, 64, cast(Transfer, None), tokens=[1, 2, 3])
-    slot.job = Job(7, cast(Task, None), order=1, prompt=[1])
-    return slot
-
-
-def test_an_event_tells_what_happened_to_whom_when_and_why(slot: Slot) -> None:
+def test_an_event_tells_what_happened_to_whom_when_and_why() -> None:
     recorder = Recorder()
-    recorder.note(EventKind.PARK, slot, 5.0, "no room", n_bytes=100, took_s=0.5)
+    recorder.note(EventKind.PARK, 2, 7, 5.0, "no room", n_cells=3, n_bytes=100, took_s=0.5)
     (event,) = recorder.history.events
     assert (event.number, event.at_s, event.kind, event.slot_id, event.task_id) == (1, 5.0, EventKind.PARK, 2, 7)
     assert (event.n_cells, event.n_bytes, event.took_s, event.reason) == (3, 100, 0.5, "no room")
 
 
-def test_only_the_latest_events_are_kept_and_their_numbers_go_on(slot: Slot) -> None:
+def test_only_the_latest_events_are_kept_and_their_numbers_go_on() -> None:
     recorder = Recorder()
     for i in range(N_EVENTS_KEPT + 5):
-        recorder.note(EventKind.RESTORE, slot, float(i), "")
+        recorder.note(EventKind.RESTORE, 2, 7, float(i), "", n_cells=3)
     numbers = [event.number for event in recorder.history.events]
     assert numbers == list(range(6, N_EVENTS_KEPT + 6))
 
@@ -96,20 +84,20 @@ def n_bytecodes(call: Callable[[], object]) -> int:
     return n
 
 
-def test_what_is_recorded_costs_the_engine_next_to_nothing(slot: Slot) -> None:
+def test_what_is_recorded_costs_the_engine_next_to_nothing() -> None:
     # a gap that begins a second, one that does not, a park
     recorder = Recorder()
     for i in range(max(N_EVENTS_KEPT, N_SECONDS_KEPT)):
-        recorder.note(EventKind.PARK, slot, 0.0, "")
+        recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)
         recorder.count_gap(float(i), 0.1)
     assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 250
     assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 60
-    assert n_bytecodes(lambda: recorder.note(EventKind.PARK, slot, 0.0, "")) < 250
+    assert n_bytecodes(lambda: recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)) < 250
 
 
-def test_tokens_within_a_second_publish_nothing_new(slot: Slot) -> None:
+def test_tokens_within_a_second_publish_nothing_new() -> None:
     recorder = Recorder()
-    recorder.note(EventKind.PARK, slot, 0.0, "")
+    recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)
     published = recorder.history
     for i in range(1000):
         recorder.count_gap(0.5, 0.001 * i)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import restores
-from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.preemption import restores, unit_copies
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
 
 from pyggml import rows_by_position
 from tests.engine.harness import TIMEOUT_S
@@ -51,7 +50,7 @@ class HeldPrefetches:
         self.slot_ids: set[int] = set()
         self._simdev = simdev
         self._is_issued = threading.Event()
-        prefetch = shared_prompt.prefetch
+        prefetch = unit_copies.prefetch
 
         def held_prefetch(unit: list[Slot], *n_bytes: int) -> bool:
             is_held = any(slot.id in self.slot_ids for slot in unit)
@@ -65,7 +64,7 @@ class HeldPrefetches:
                 self._is_issued.set()
             return is_issued
 
-        monkeypatch.setattr(shared_prompt, "prefetch", held_prefetch)
+        monkeypatch.setattr(unit_copies, "prefetch", held_prefetch)
 
     def wait_for_one(self) -> None:
         assert self._is_issued.wait(TIMEOUT_S), "nothing went to staging memory"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.transfers import link_pace
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
 from pyggml_server.engine.transfers.link_pace import LinkPace
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished

@@ -9,8 +9,8 @@ import pytest
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import observe, restores
+from pyggml_server.engine.slots.copy_in_flight import CopyStep
 from pyggml_server.engine.slots.slot import Slot
-from pyggml_server.engine.transfers.copy_in_flight import CopyStep
 from pyggml_server.messages import Cancelled, Finished
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import landings, restores
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished

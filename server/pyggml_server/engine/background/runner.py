@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.background.jobs import BackgroundJob, Helper, Steps, Turn
-from pyggml_server.engine.slots.slot import Slot
 
 
 class BackgroundRunner:
@@ -49,12 +48,6 @@ class BackgroundRunner:
     def turn(self, bounce: BounceBuffer) -> Turn:
         """What a job yields before it takes the memory."""
         return Turn(lambda: bounce.is_taken, lambda: self._free(bounce))
-
-    def wait_for_slot(self, slot: Slot) -> None:
-        """Block until no job needs what the slot holds."""
-        while slot.background_job is not None and not slot.background_job.is_done():
-            slot.background_job.wait_for_step()
-        slot.background_job = None
 
     def wait_for_copies(self) -> None:
         """Block until no copy touches the pool."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from pyggml_server.engine.batch.build import Part, Slice, cut_batch, report_progress
+from pyggml_server.engine.batch.hand_over import hand_over
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import landings, recompute
-from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.messages import Token
@@ -96,7 +96,7 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     if part.is_prompt:
         slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)
-        shared_prompt.hand_over(state, slot)
+        hand_over(state, slot)
     if sample.stop is StopType.EMBEDDED:
         endings.finish(state, slot)
         state.pool.clear(slot)  # nobody continues a prompt that was embedded

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pyggml_server.engine.background.jobs import BackgroundJob, InLine, Steps, completion
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
-from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
@@ -166,7 +165,7 @@ class AsyncPromptCache(PromptCache):
                 cache.add(kept)
                 return None
             self._pool.clear(slot)
-            if not shared_prompt.has_room(self._pool, self._slots, len(kept.tokens)):
+            if not self._pool.has_room(self._slots, len(kept.tokens)):
                 log.debug("slot %d: there is no more room for a prompt of the cache", slot.id)
                 cache.add(kept)
                 return None

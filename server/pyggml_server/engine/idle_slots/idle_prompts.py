@@ -6,9 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from pyggml_server.engine.background.jobs import Steps
-from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -37,32 +35,31 @@ def drop_one_for_file(state: EngineState, slot: Slot) -> bool:
     return state.policy.is_enabled and drop_one(state, "a slot's file needs its cells", for_slot=slot)
 
 
-def make_room(state: EngineState, copies: BackgroundRunner, slot: Slot, n_cells: int) -> Steps[None]:
+def make_room(state: EngineState, slot: Slot, n_cells: int) -> Steps[None]:
     """Steps of a job: give prompts up until the slot, which holds nothing, finds so many cells, or none is left.
 
     Those that are on their way to the prompt cache are waited for.
     """
-    while state.policy.is_enabled and not shared_prompt.has_room(state.pool, state.slots, n_cells):
+    while state.policy.is_enabled and not state.pool.has_room(state.slots, n_cells):
         if drop_one_for_file(state, slot):
             continue
         leaving = [other for other in _with_prompts(state, slot) if _is_leaving(other)]
         if not leaving:
             return
-        yield _Gone(copies, leaving[0])
+        yield _Gone(leaving[0])
 
 
 class _Gone:
     """The moment at which nothing needs what a slot holds."""
 
-    def __init__(self, copies: BackgroundRunner, slot: Slot) -> None:
-        self._copies = copies
+    def __init__(self, slot: Slot) -> None:
         self._slot = slot
 
     def is_done(self) -> bool:
         return self._slot.background_job is None or self._slot.background_job.is_done()
 
     def wait(self) -> None:
-        self._copies.wait_for_slot(self._slot)
+        self._slot.wait_for_background_job()
 
 
 def _with_prompts(state: EngineState, for_slot: Slot | None) -> Iterator[Slot]:

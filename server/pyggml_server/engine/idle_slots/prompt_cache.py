@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.native.adapters import NO_ADAPTERS
@@ -57,7 +56,7 @@ class PromptCache:
         """Whether there is a better prompt that the pool cannot hold now. If so, the slot is emptied, as in
         llama-server."""
         n_found = cache.find(slot.tokens, prompt)
-        if n_found == 0 or shared_prompt.has_room(self._pool, self._slots, n_found, giving_up=slot):
+        if n_found == 0 or self._pool.has_room(self._slots, n_found, giving_up=slot):
             return False
         log.debug("slot %d: there is no room for a prompt of the cache, of %d tokens", slot.id, n_found)
         self._pool.clear(slot)

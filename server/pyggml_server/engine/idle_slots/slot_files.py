@@ -14,7 +14,6 @@ from pyggml_server.engine.background.jobs import Steps, completion
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.native import slot_file
@@ -60,8 +59,8 @@ class SlotFiles:
             blanks = into.blanks([len(state)])
             yield from helper.run(lambda: _fill(blanks, state))
             pool.clear(slot)
-            yield from idle_prompts.make_room(self._state, self._copies, slot, len(tokens))
-            if not shared_prompt.has_room(pool, self._state.slots, len(tokens)):
+            yield from idle_prompts.make_room(self._state, slot, len(tokens))
+            if not pool.has_room(self._state.slots, len(tokens)):
                 raise NoRoomError(f"there is no room for {len(tokens)} cells")
             into.restore(slot.id)
             try:

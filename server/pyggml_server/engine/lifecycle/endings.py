@@ -41,7 +41,7 @@ def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server
     """End this job with an error; and no other, but those of its request that cannot go on without its prompt."""
     job = slot.active_job
     others = shared_prompt.dependents(slot)
-    state.recorder.note(EventKind.END, slot, state.clock(), message)
+    state.record(EventKind.END, slot, state.clock(), message)
     _release(state, slot)
     log.error("task id = %d, error: %s", job.task_id, message)
     fail_unplaced(state, job.task_id, message, error_type, **extra)
@@ -85,7 +85,7 @@ def cancel(state: EngineState, slot: Slot) -> None:
     """Nobody waits for this job any more, nor for those of its request that cannot go on without its prompt."""
     job = slot.active_job
     others = shared_prompt.dependents(slot)
-    state.recorder.note(EventKind.END, slot, state.clock(), "cancelled")
+    state.record(EventKind.END, slot, state.clock(), "cancelled")
     _release(state, slot)
     cancel_unplaced(state, job.task_id)
     for other in others:

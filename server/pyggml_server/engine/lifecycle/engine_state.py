@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.reporting.counters import Counters
 from pyggml_server.engine.reporting.recorder import Recorder
+from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.link_pace import LinkPace
 from pyggml_server.engine.transfers.park_memory import ParkMemory
 from pyggml_server.engine.transfers.size_estimate import SizeEstimate
+from pyggml_server.history import EventKind
 from pyggml_server.messages import Outbound
 from pyggml_server.planner.policy import Policy
 
 if TYPE_CHECKING:
-    from pyggml_server.engine.background.runner import BackgroundRunner
-    from pyggml_server.engine.slots.kv_pool import KvPool
     from pyggml_server.native.runtime import Runtime
 
 
@@ -63,6 +64,13 @@ class EngineState:
     def is_busy(self) -> bool:
         """Whether any slot is not idle."""
         return any(not slot.is_idle for slot in self.slots)
+
+    def record(
+        self, kind: EventKind, slot: Slot, at_s: float, reason: str, *, n_bytes: int = 0, took_s: float = 0.0
+    ) -> None:
+        """Tell `/pool` what happened to the slot and its job. Raises RuntimeError for a slot without a job."""
+        task_id, n_cells = slot.active_job.task_id, len(slot.tokens)
+        self.recorder.note(kind, slot.id, task_id, at_s, reason, n_cells=n_cells, n_bytes=n_bytes, took_s=took_s)
 
     @property
     def is_held_up(self) -> bool:

@@ -10,11 +10,11 @@ from functools import singledispatchmethod
 
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings, recompute, restores
+from pyggml_server.engine.preemption import landings, recompute, restores, unit_copies
 from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.transfers.park_memory import NotPinnedYetError
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.history import EventKind
@@ -60,7 +60,7 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         n_cells = len(slot.tokens)
         now_s = self._state.clock()
-        self._state.recorder.note(EventKind.PARK, slot, now_s, f"{action.reason.value}, to be computed again")
+        self._state.record(EventKind.PARK, slot, now_s, f"{action.reason.value}, to be computed again")
         recompute.drop(self._state, slot)
         self._join_line(slot, now_s)
         self._state.counters.tally.recomputes_total += 1
@@ -82,7 +82,7 @@ class Applier:
         n_tokens = len(slot.tokens)
         recompute.refill(slot)
         now_s = restores.end_wait(self._state, slot)
-        self._state.recorder.note(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
+        self._state.record(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
         log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
         return True
 
@@ -157,7 +157,7 @@ class Applier:
             slot.state.move(SlotPhase.PREEMPTING)
         try:
             with state.memory.patience(reason is orders.Reason.STEP_SHORT):
-                shared_prompt.save(state.pool, unit)
+                unit_copies.save(state.pool, unit)
         except TransferRefusedError as error:
             for slot in unit:
                 slot.state.come_back()
@@ -182,7 +182,7 @@ class Applier:
         """A park, or a turn, that the budget or an allocation refuses."""
         reason = why.value if isinstance(why, orders.Reason) else str(why)
         self._state.counters.tally.preempt_refusals_total += 1
-        self._state.recorder.note(EventKind.REFUSAL, slot, self._state.clock(), reason)
+        self._state.record(EventKind.REFUSAL, slot, self._state.clock(), reason)
         log.warning("slot %d: %s: %s; see --preempt-ram", slot.id, what, reason)
 
     def _join_line(self, slot: Slot, parked_at_s: float) -> None:

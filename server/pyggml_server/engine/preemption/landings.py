@@ -12,9 +12,9 @@ import logging
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import restores
 from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.history import EventKind
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,7 @@ def _have_completed(state: EngineState) -> bool:
 def wait_for(state: EngineState, slot: Slot) -> None:
     """Block until the slot's copy out of its cells, or into them, has completed, or nothing needs an idle slot's cells;
     nothing if it has."""
-    if state.background is not None:
-        state.background.wait_for_slot(slot)
+    slot.wait_for_background_job()
     if slot.copy is not None:
         slot.transfer.wait()
         _complete(state, slot, slot.copy)
@@ -144,5 +143,5 @@ def _complete_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     tally.park_seconds_total += took_s
     tally.park_issue_seconds_total += copy.issue_s
     state.last_copy_at_s = now_s
-    state.recorder.note(EventKind.PARK, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
+    state.record(EventKind.PARK, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
     log.info("slot %d: parked task %d %s", slot.id, slot.active_job.task_id, copy.in_words(took_s))

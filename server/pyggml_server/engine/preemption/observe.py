@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyggml_server.engine.batch.speculative import longest_draft
 from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.draft_limit import longest_draft
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells, unit_of
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
@@ -42,7 +42,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         phase=phase,
         n_cells=n_tokens,
         n_cells_owned=n_owned_cells(slot),
-        n_step_cells=min(state.runtime.n_batch, n_prompt_left) if n_prompt_left else 1 + longest_draft(state, slot),
+        n_step_cells=_n_step_cells(state, slot, n_prompt_left),
         n_decode_step_cells=1 + state.runtime.n_draft_max,
         n_prompt_left=n_prompt_left,
         n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
@@ -65,6 +65,13 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         is_park_refusal_known=slot.is_park_refusal_known,
         is_rotation_refusal_known=slot.is_rotation_refusal_known,
     )
+
+
+def _n_step_cells(state: EngineState, slot: Slot, n_prompt_left: int) -> int:
+    """What its next decode takes at most."""
+    if n_prompt_left:
+        return min(state.runtime.n_batch, n_prompt_left)
+    return 1 + longest_draft(slot, state.runtime.n_draft_max)
 
 
 def _idle_view(slot: Slot) -> SlotView:

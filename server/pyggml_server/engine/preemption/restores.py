@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.slots import shared_prompt
+from pyggml_server.engine.preemption import unit_copies
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.history import EventKind
 from pyggml_server.messages import Notice
@@ -97,7 +97,7 @@ def scatter(state: EngineState, unit: list[Slot]) -> None:
     """The second step: all of these states are in staging memory. The slots run from the next batch on."""
     started_s = state.clock()
     try:
-        shared_prompt.restore(state.pool, unit)
+        unit_copies.restore(state.pool, unit)
     except TransferRefusedError as error:
         _refuse(state, unit, error)
         return
@@ -124,7 +124,7 @@ def resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     tally.restore_issue_seconds_total += copy.issue_s
     tally.restore_prefetch_seconds_total += copy.prefetch_s
     state.last_copy_at_s = now_s
-    state.recorder.note(EventKind.RESTORE, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
+    state.record(EventKind.RESTORE, slot, now_s, copy.reason.value, n_bytes=copy.n_bytes, took_s=took_s)
     log.info("slot %d: restored task %d %s", slot.id, slot.active_job.task_id, copy.in_words(took_s))
 
 
@@ -150,7 +150,7 @@ def _issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
         return CopyStep.PREFETCH
     if any(copy.step in _IN_STAGING for copy in others):
         return CopyStep.QUEUED
-    shared_prompt.restore(state.pool, unit)
+    unit_copies.restore(state.pool, unit)
     return CopyStep.RESTORE
 
 
@@ -160,12 +160,12 @@ def _send(state: EngineState, unit: list[Slot]) -> bool:
     Raises TransferRefusedError.
     """
     if not is_overlapped(state, unit):
-        return shared_prompt.prefetch(unit)
+        return unit_copies.prefetch(unit)
     room_bytes = state.pace.room_bytes
     if room_bytes == 0:
         return True
     n_left_bytes = _left_bytes(unit)
-    is_issued = shared_prompt.prefetch(unit, room_bytes)
+    is_issued = unit_copies.prefetch(unit, room_bytes)
     if is_issued:
         n_after_bytes = sum(slot.transfer.prefetch_left_bytes for slot in unit)
         state.pace.note_sent(n_left_bytes - n_after_bytes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 
-from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.history import EventKind, GapSecond, History, PoolEvent
 
 N_EVENTS_KEPT = 128
@@ -29,12 +28,20 @@ class Recorder:
         self._sum_s = 0.0
 
     def note(
-        self, kind: EventKind, slot: Slot, at_s: float, reason: str, *, n_bytes: int = 0, took_s: float = 0.0
+        self,
+        kind: EventKind,
+        slot_id: int,
+        task_id: int,
+        at_s: float,
+        reason: str,
+        *,
+        n_cells: int,
+        n_bytes: int = 0,
+        took_s: float = 0.0,
     ) -> None:
-        """Something happened to the slot and its job. Raises RuntimeError for a slot without a job."""
+        """Something happened to a task in its slot."""
         self._n_events += 1
-        task_id = slot.active_job.task_id
-        event = PoolEvent(self._n_events, at_s, kind, slot.id, task_id, reason, len(slot.tokens), n_bytes, took_s)
+        event = PoolEvent(self._n_events, at_s, kind, slot_id, task_id, reason, n_cells, n_bytes, took_s)
         self._events.append(event)
         self.history = History(tuple(self._events), self.history.gap_seconds)
 

@@ -5,6 +5,7 @@ The one place where a slot's token list and its cells change together outside a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
@@ -33,6 +34,12 @@ class KvPool:
     def n_cells_used(self) -> int:
         """Cells in use, each once however many sequences share it; 0 for a model without a KV cache."""
         return self._context.n_cells_used() if self._runtime.has_memory else 0
+
+    def has_room(self, slots: Iterable[Slot], n_cells: int, *, giving_up: Slot | None = None) -> bool:
+        """Whether so many cells are free and promised to none of the slots, once one has given up its own."""
+        n_given_up = 0 if giving_up is None else shared_prompt.n_owned_cells(giving_up)
+        n_taken = self.n_cells_used() - n_given_up + shared_prompt.n_promised_cells(slots)
+        return n_taken + n_cells <= self.n_cells
 
     def note_refusal(self, n_tokens: int) -> None:
         """A batch of so many tokens found no room: what runs has to do with less than it would have taken."""

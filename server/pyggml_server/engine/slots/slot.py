@@ -1,4 +1,4 @@
-"""One slot: the sequence it owns in the pool and the task it works on. Engine thread only; changed by the engine alone.
+"""One slot: the sequence it owns in the pool, the task it works on, the prompt it shares. Engine thread only.
 
 Holds facts, takes no decision: `slot_states` owns which state may follow which, `apply` and `endings` make the moves.
 """
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.background.jobs import BackgroundJob
-from pyggml_server.engine.slots.shared_prompt import SharedPrompt
+from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
-from pyggml_server.engine.transfers.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.transfers.transfer import Transfer
 from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
 from pyggml_server.published import SlotSnapshot
@@ -108,6 +107,12 @@ class Slot:
         is_reserved = self.reserved_for is not None and self.reserved_for is not job
         return self.is_idle and not is_reserved and (self.background_job is None or self.background_job.can_be_dropped)
 
+    def wait_for_background_job(self) -> None:
+        """Block until no background job needs what the slot holds."""
+        while self.background_job is not None and not self.background_job.is_done():
+            self.background_job.wait_for_step()
+        self.background_job = None
+
     def drop_background_job(self) -> None:
         """Take it from a job that can be dropped."""
         if self.background_job is not None:
@@ -137,3 +142,24 @@ class Slot:
         if self.job is None:
             raise RuntimeError(f"slot {self.id} is {self.state.phase.name} and has no job")
         return self.job
+
+
+@dataclass(slots=True, eq=False)
+class SharedPrompt:
+    """The first `n_cells` tokens of every holder.
+
+    holders         slots whose sequences have these cells, or will have them again; an idle slot's too, which has the
+                    prompt of an answer that ended. At least two, or nobody shares.
+    is_cut_in_park  the memory can keep what follows the prompt without the prompt. If not, each is parked by itself,
+                    with a prompt of its own from then on.
+    keeper          while they are parked: whose state has the prompt.
+    """
+
+    n_cells: int
+    holders: list[Slot]
+    is_cut_in_park: bool
+    keeper: Slot | None = field(default=None)
+
+    def answering(self) -> list[Slot]:
+        """Those that still work on the request, the first one first."""
+        return [slot for slot in self.holders if slot.job is not None and slot.job.has_siblings]

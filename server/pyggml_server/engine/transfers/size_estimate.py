@@ -14,13 +14,10 @@ import numpy as np
 from pyggml_server.native.runtime import BatchArrays, PyggmlError
 
 if TYPE_CHECKING:
-    from pyggml_server.engine.lifecycle.engine_state import EngineState
     from pyggml_server.native.runtime import Runtime
 
 # The part of the limit that is pinned at load at most.
 FIRST_SHARE = 0.25
-# A budget that holds so many times what is estimated holds what will be measured.
-AMPLE_FACTOR = 2
 
 
 @dataclass(slots=True)
@@ -63,26 +60,3 @@ def measure(runtime: Runtime) -> SizeEstimate:
         return SizeEstimate()
     first, second = sizes
     return SizeEstimate(max(0, 2 * first - second), second - first)
-
-
-def budget_is_ample(state: EngineState) -> bool:
-    """Whether the budget holds the states of all who run, by far: then no park needs to know how large one is, which
-    would walk the cells of each slot while everybody waits."""
-    if state.sizes.cell_bytes <= 0:
-        return False
-    running = [len(slot.tokens) for slot in state.slots if slot.job is not None and not slot.transfer.state_bytes]
-    n_bytes = state.sizes.of(sum(running), len(running))
-    return state.ram_held_bytes() + AMPLE_FACTOR * n_bytes <= state.ram_limit_bytes
-
-
-def keep_memory_ahead(state: EngineState) -> None:
-    """Between two decodes: see that those who run find pinned memory when they are parked. Blocks for one piece
-    of it at most."""
-    running: list[int] = []
-    for slot in state.slots:
-        if slot.transfer.state_bytes > 0:
-            state.sizes.learn(len(slot.tokens), slot.transfer.state_bytes)
-        elif slot.job is not None and not slot.state.is_preempted:
-            running.append(max(len(slot.tokens), len(slot.job.to_process)))
-    all_bytes = state.sizes.of(min(sum(running), state.pool.n_cells), len(running))
-    state.memory.keep_ahead(state.sizes.of(max(running, default=0)), all_bytes)

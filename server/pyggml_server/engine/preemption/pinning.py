@@ -1,0 +1,34 @@
+"""Pinned memory ahead of the parks that may come, by what the running slots would need. Engine thread.
+
+Between two decodes, so that no park has to wait for its memory. `transfers/park_memory.py` does the pinning.
+"""
+
+from __future__ import annotations
+
+from pyggml_server.engine.lifecycle.engine_state import EngineState
+
+# A budget that holds so many times what is estimated holds what will be measured.
+AMPLE_FACTOR = 2
+
+
+def budget_is_ample(state: EngineState) -> bool:
+    """Whether the budget holds the states of all who run, by far: then no park needs to know how large one is, which
+    would walk the cells of each slot while everybody waits."""
+    if state.sizes.cell_bytes <= 0:
+        return False
+    running = [len(slot.tokens) for slot in state.slots if slot.job is not None and not slot.transfer.state_bytes]
+    n_bytes = state.sizes.of(sum(running), len(running))
+    return state.ram_held_bytes() + AMPLE_FACTOR * n_bytes <= state.ram_limit_bytes
+
+
+def keep_memory_ahead(state: EngineState) -> None:
+    """Between two decodes: see that those who run find pinned memory when they are parked. Blocks for one piece
+    of it at most."""
+    running: list[int] = []
+    for slot in state.slots:
+        if slot.transfer.state_bytes > 0:
+            state.sizes.learn(len(slot.tokens), slot.transfer.state_bytes)
+        elif slot.job is not None and not slot.state.is_preempted:
+            running.append(max(len(slot.tokens), len(slot.job.to_process)))
+    all_bytes = state.sizes.of(min(sum(running), state.pool.n_cells), len(running))
+    state.memory.keep_ahead(state.sizes.of(max(running, default=0)), all_bytes)
