@@ -20,7 +20,7 @@ from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.lifecycle.snapshot import take_snapshot
 from pyggml_server.engine.passes import run_pass
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import copies
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.reporting.counters import Counters
 from pyggml_server.engine.sleep_guard import SleepGuard
@@ -236,4 +236,4 @@ def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, i
         left_s = idle.left_s()
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()
-    return _POLL_S if landings.are_in_flight(state) and not has_decoded else 0
+    return _POLL_S if copies.are_under_way(state) and not has_decoded else 0

@@ -7,7 +7,7 @@ from pyggml_server.engine.batch.build import build_batch
 from pyggml_server.engine.batch.context_shift import shift_full_slots
 from pyggml_server.engine.batch.decode import run_batch
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import copies, waits
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.preemption.observe import observe
 from pyggml_server.engine.preemption.pinning import budget_is_ample, keep_memory_ahead
@@ -18,7 +18,7 @@ from pyggml_server.planner.plan import Plan
 def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bool:
     """Whether anything was decoded."""
     state.n_passes += 1
-    landings.poll(state)
+    copies.poll(state)
     dispatcher.place()
     if not state.is_busy():
         state.memory.rest()
@@ -26,13 +26,13 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
     keep_memory_ahead(state)
     shift_full_slots(state)
     plan = _plan_pass(state, applier)
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     parts = build_batch(state, plan)
-    landings.wait_before_shift(state)  # building a batch may find one
+    waits.before_shift(state)  # building a batch may find one
     if parts:
         run_batch(state, parts)
     else:
-        landings.advance_overlapped(state)
+        copies.advance_overlapped(state)
     return bool(parts)
 
 

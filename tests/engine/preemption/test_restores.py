@@ -10,7 +10,7 @@ from pyggml_server.engine.batch import context_shift
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.lifecycle.snapshot import slot_snapshot
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import copies, waits
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.preemption.observe import observe
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
@@ -45,7 +45,7 @@ def state(log: list[str]) -> EngineState:
 def carry_out(state: EngineState, *actions: Park | Restore) -> None:
     """A pass with this plan: what restores do behind the batch is done."""
     assert Applier(state).carry_out(Plan(actions)) is None
-    landings.advance_overlapped(state)
+    copies.advance_overlapped(state)
 
 
 def complete(state: EngineState, slot_id: int = 0) -> None:
@@ -56,11 +56,11 @@ def complete(state: EngineState, slot_id: int = 0) -> None:
 
 def pass_by(state: EngineState) -> None:
     """A pass with no plan."""
-    landings.poll(state)
-    landings.advance_overlapped(state)
+    copies.poll(state)
+    copies.advance_overlapped(state)
 
 
-def copies(state: EngineState) -> list[CopyInFlight]:
+def copies_of(state: EngineState) -> list[CopyInFlight]:
     return [slot.copy for slot in state.slots if slot.copy is not None]
 
 
@@ -74,14 +74,14 @@ def test_where_others_decode_each_step_waits_until_the_device_has_their_batch(lo
     complete(state)
     log.clear()
     assert Applier(state).carry_out(Plan((RESTORE,))) is None
-    landings.poll(state)
+    copies.poll(state)
     assert log == []
-    landings.advance_overlapped(state)
+    copies.advance_overlapped(state)
     assert log == ["prefetch"]
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert state.slot(0).phase is SlotPhase.RESTORING
-    landings.advance_overlapped(state)
+    copies.advance_overlapped(state)
     assert (log, state.slot(0).phase) == (["prefetch", "restore 0"], SlotPhase.GENERATING)
 
 
@@ -131,7 +131,7 @@ def test_what_is_left_of_a_state_comes_at_once_when_the_others_have_ended(log: l
     log.clear()
     endings.cancel(state, state.slot(1))
     log.clear()
-    landings.poll(state)
+    copies.poll(state)
     assert log == ["prefetch"]
 
 
@@ -158,12 +158,12 @@ def test_where_nobody_decodes_no_step_waits(log: list[str]) -> None:
     assert Applier(state).carry_out(Plan((RESTORE,))) is None
     assert log == ["prefetch"]
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert (log, state.slot(0).phase) == (["prefetch", "restore 0"], SlotPhase.GENERATING)
 
 
 def test_a_slot_has_no_cells_while_its_state_goes_to_staging_memory(state: EngineState, log: list[str]) -> None:
-    landings.poll(state)
+    copies.poll(state)
     slot = state.slot(0)
     assert log == ["prefetch"]
     assert (slot.phase, slot.holds_cells, slot.is_promised_cells) == (SlotPhase.RESTORING, False, True)
@@ -178,11 +178,11 @@ def test_cells_scatter_and_running_come_in_one_pass(state: EngineState, log: lis
     assert (slot.phase, slot.holds_cells, slot.is_promised_cells) == (SlotPhase.GENERATING, True, False)
     assert notices(state) == ["preempted", "resumed"]
     assert state.counters.tally.restores_total == 1
-    assert [copy.step for copy in copies(state)] == [CopyStep.SCATTER]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.SCATTER]
     assert not slot_snapshot(slot, 8.0).is_transferring
     assert slot.transfer.state_bytes == N_STATE_BYTES  # until nothing reads it any more
     complete(state)
-    assert (copies(state), slot.transfer.state_bytes) == ([], 0)
+    assert (copies_of(state), slot.transfer.state_bytes) == ([], 0)
     assert state.counters.tally.restores_total == 1
 
 
@@ -280,10 +280,10 @@ def test_a_shift_waits_for_a_scatter_and_not_for_what_goes_to_staging_memory(
     state: EngineState, log: list[str]
 ) -> None:
     state.slot(1).has_pending_shift = True
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     assert log == ["prefetch"]
     complete(state)
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     assert log == ["prefetch", "restore 0", "wait for restore 0"]
 
 
@@ -360,11 +360,11 @@ def bring_back_without_room_in_staging(state: EngineState) -> Slot:
 def test_a_state_waits_for_its_place_while_others_are_in_staging_memory(state: EngineState, log: list[str]) -> None:
     slot = bring_back_without_room_in_staging(state)
     complete(state)  # slot 0 comes in, and its scatter goes on
-    assert [copy.step for copy in copies(state)] == [CopyStep.SCATTER, CopyStep.QUEUED]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.SCATTER, CopyStep.QUEUED]
     assert (slot.phase, slot.holds_cells, n_promised_cells([slot])) == (SlotPhase.RESTORING, False, 3)
     held(state, 1).prefetches = True
     complete(state)
-    assert [copy.step for copy in copies(state)] == [CopyStep.PREFETCH]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.PREFETCH]
     complete(state, 1)
     assert (slot.phase, log[-1]) == (SlotPhase.GENERATING, "restore 1")
 
@@ -380,17 +380,17 @@ def test_nobody_passes_one_who_waits_for_staging_memory(log: list[str]) -> None:
     for slot_id in range(3):
         carry_out(state, Restore(slot_id, Reason.HEAD_OF_LINE))
     steps = [CopyStep.PREFETCH, CopyStep.QUEUED, CopyStep.QUEUED]
-    assert [copy.step for copy in copies(state)] == steps
+    assert [copy.step for copy in copies_of(state)] == steps
     held(state, 1).prefetches = True
     complete(state, 0)
-    assert [copy.step for copy in copies(state)] == [CopyStep.SCATTER, CopyStep.PREFETCH, CopyStep.PREFETCH]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.SCATTER, CopyStep.PREFETCH, CopyStep.PREFETCH]
 
 
 def test_a_state_that_does_not_fit_even_then_takes_its_cells_at_once(state: EngineState, log: list[str]) -> None:
     slot = bring_back_without_room_in_staging(state)
     complete(state)
     complete(state)
-    assert [copy.step for copy in copies(state)] == [CopyStep.RESTORE]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.RESTORE]
     assert (slot.holds_cells, log[-1]) == (True, "restore 1")
 
 
@@ -399,15 +399,15 @@ def test_one_who_waits_for_its_place_and_then_copies_at_once_completes_in_the_sa
     state = generating_state([StagedTransfer(log), FakeTransfer(log)], log)
     for slot_id in range(2):
         carry_out(state, Park(slot_id, Reason.STEP_SHORT))
-        landings.poll(state)
+        copies.poll(state)
     complete(state)
     for slot_id in range(2):
         carry_out(state, Restore(slot_id, Reason.HEAD_OF_LINE))
-    assert [copy.step for copy in copies(state)] == [CopyStep.PREFETCH, CopyStep.QUEUED]
+    assert [copy.step for copy in copies_of(state)] == [CopyStep.PREFETCH, CopyStep.QUEUED]
     complete(state)
     held(state, 0).complete()
-    landings.poll(state)
-    assert (state.slot(1).phase, copies(state)) == (SlotPhase.GENERATING, [])
+    copies.poll(state)
+    assert (state.slot(1).phase, copies_of(state)) == (SlotPhase.GENERATING, [])
 
 
 def test_a_cancel_of_one_who_waits_for_staging_memory_leaves_nothing_promised(state: EngineState) -> None:

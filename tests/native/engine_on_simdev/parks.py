@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import restores, unit_copies
+from pyggml_server.engine.preemption import copies, unit_copies
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
@@ -98,7 +98,7 @@ class RowWatch:
         self.n_compared = 0
         self.differing: list[int] = []
         self._before: dict[int, Any] = {}
-        resume = restores.resume
+        resume = copies.resume
         save = AsyncTransfer.save
 
         def watched_save(transfer: AsyncTransfer, seq_id: int) -> None:
@@ -112,7 +112,7 @@ class RowWatch:
                 self._compare(slot.id, rows_by_position(state.runtime.context.save_state(slot.id)))
 
         monkeypatch.setattr(AsyncTransfer, "save", watched_save)
-        monkeypatch.setattr(restores, "resume", watched_resume)
+        monkeypatch.setattr(copies, "resume", watched_resume)
 
     def _compare(self, slot_id: int, after: Any) -> None:
         self.n_compared += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import waits
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
 from pyggml_server.engine.transfers.transfer import SyncTransfer
 
@@ -78,7 +78,7 @@ def test_a_shift_while_a_copy_runs_waits_for_it(
     model: Path, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
-    wait_before_shift, wait = landings.wait_before_shift, AsyncTransfer.wait
+    wait_before_shift, wait = waits.before_shift, AsyncTransfer.wait
     shifting = False
 
     def noted_wait_before_shift(state: EngineState) -> None:
@@ -93,7 +93,7 @@ def test_a_shift_while_a_copy_runs_waits_for_it(
         held_parks.release()
         wait(transfer)
 
-    monkeypatch.setattr(landings, "wait_before_shift", noted_wait_before_shift)
+    monkeypatch.setattr(waits, "before_shift", noted_wait_before_shift)
     monkeypatch.setattr(AsyncTransfer, "wait", noted_wait)
     held_parks.slot_ids = {0}
     flags = ["--context-shift", "--kv-unified-per-slot", "128"]

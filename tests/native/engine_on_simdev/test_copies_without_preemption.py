@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import waits
 from pyggml_server.messages import EndReasoning, SlotAction, SlotVerb
 from pyggml_server.native.kept_prompt import KeptPrompt
 
@@ -139,13 +139,13 @@ def test_a_slot_action_waits_for_the_copies_of_those_before_it(model: Path, monk
 def test_a_decode_without_room_takes_the_cells_that_are_being_saved_before_another_prompt(
     model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait_for_room = landings.wait_for_room
+    wait_for_room = waits.for_room
 
     def release_and_wait(state: EngineState) -> bool:
         held.release()
         return wait_for_room(state)
 
-    monkeypatch.setattr(landings, "wait_for_room", release_and_wait)
+    monkeypatch.setattr(waits, "for_room", release_and_wait)
     with without_parks(model, n_ctx=256, n_slots=3) as harness:
         short = harness.start(**chat(1, 60, n_prompt=20, id_slot=1, **KEEPS))
         harness.run(**chat(0, 4, n_prompt=97, id_slot=0, **KEEPS))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.preemption import copies
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
 from pyggml_server.messages import Cancelled, Failed, Finished
 
@@ -65,8 +65,8 @@ def test_an_engine_that_stops_with_copies_in_flight_waits_for_them(model: Path, 
 def test_a_planted_early_release_of_cells_is_refused_and_without_the_guard_changes_rows(
     model: Path, simdev: SimdevLibrary, held_parks: HeldParks, rows: RowWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    issued = apply._issued
-    monkeypatch.setattr(apply, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_completion=False))
+    issued = copies._issued
+    monkeypatch.setattr(copies, "_issued", lambda *arguments: replace(issued(*arguments), frees_on_completion=False))
     simdev.set("latency_ns", 5_000_000)  # so that the copy has not ended when its cells are released
     with engine(model, every_n_tokens=6) as harness:
         running = harness.run(**chat(0, 20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyggml_server.engine.preemption import apply
+from pyggml_server.engine.preemption import copies
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.transfers import link_pace
 from pyggml_server.engine.transfers.link_pace import LinkPace
@@ -19,14 +19,14 @@ class ParkWatch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parks: list[tuple[int, bool]] = []
-        issued = apply._issued
+        issued = copies._issued
 
         def watched(*arguments: object) -> CopyInFlight:
             copy = issued(*arguments)  # type: ignore[arg-type]
             self.parks.append((copy.n_cells, copy.frees_on_completion))
             return copy
 
-        monkeypatch.setattr(apply, "_issued", watched)
+        monkeypatch.setattr(copies, "_issued", watched)
 
 
 @pytest.fixture

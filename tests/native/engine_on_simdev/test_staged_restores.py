@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import observe, restores
+from pyggml_server.engine.preemption import copies, observe
 from pyggml_server.engine.slots.copy_in_flight import CopyStep
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.messages import Cancelled, Finished
@@ -184,7 +184,7 @@ def test_restores_that_do_not_fit_into_staging_together_go_one_after_the_other(
 ) -> None:
     is_queued = threading.Event()
     steps: list[CopyStep] = []
-    issue = restores._issue
+    issue = copies._issue
 
     def noted_issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
         steps.append(issue(state, unit, ordered_s))
@@ -192,7 +192,7 @@ def test_restores_that_do_not_fit_into_staging_together_go_one_after_the_other(
             is_queued.set()  # no row is read meanwhile: that would wait for the held copy
         return steps[-1]
 
-    monkeypatch.setattr(restores, "_issue", noted_issue)
+    monkeypatch.setattr(copies, "_issue", noted_issue)
     # 160 cells of 3 layers have 0.35 MiB, and the half for restores has 0.5
     with watched(monkeypatch, caplog), engine(model, every_n_tokens=20, n_slots=2, staging_mib=1) as harness:
         first = start_held(harness, prefetches, n_predict=30, n_prompt=140)

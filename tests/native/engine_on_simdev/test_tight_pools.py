@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings, restores
+from pyggml_server.engine.preemption import copies
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.async_transfer import AsyncTransfer
@@ -97,7 +97,7 @@ def test_back_to_back_restores_do_not_park_somebody_at_once(
     model: Path, staging_mib: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    complete_park, resume = landings._complete_park, restores.resume
+    complete_park, resume = copies._complete_park, copies.resume
 
     def noted_complete_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
         order.append(f"preempting {slot.id} after {slot.active_job.n_decoded}")
@@ -107,8 +107,8 @@ def test_back_to_back_restores_do_not_park_somebody_at_once(
         order.append(f"restoring {slot.id} after {slot.active_job.n_decoded}")
         resume(state, slot, copy)
 
-    monkeypatch.setattr(landings, "_complete_park", noted_complete_park)
-    monkeypatch.setattr(restores, "resume", noted_resume)
+    monkeypatch.setattr(copies, "_complete_park", noted_complete_park)
+    monkeypatch.setattr(copies, "resume", noted_resume)
     with engine(model, n_ctx=256, rotate_s=0, staging_mib=staging_mib) as harness:
         chats = [harness.start(**chat(i, 80)) for i in range(4)]
         harness.wait(*chats)

@@ -6,7 +6,7 @@ import logging
 
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import waits
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 
@@ -22,7 +22,7 @@ def shift_full_slots(state: EngineState) -> None:
             if slot.active_job.has_siblings:
                 endings.fail(state, slot, "context shift cannot be used for shared prompt")
             else:
-                landings.wait_for(state, slot)  # it may have come back just now
+                waits.for_slot(state, slot)  # it may have come back just now
                 _shift(state, slot)
 
 

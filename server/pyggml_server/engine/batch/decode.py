@@ -9,7 +9,7 @@ from pyggml_server.engine.batch.hand_over import hand_over
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings, recompute
+from pyggml_server.engine.preemption import copies, recompute, waits
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.messages import Token
@@ -59,7 +59,7 @@ def _narrower(piece: Slice, n_width: int) -> int:
 
 def _decode(state: EngineState, piece: Slice) -> int:
     started_s = state.clock()
-    status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: landings.advance_overlapped(state))
+    status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: copies.advance_overlapped(state))
     if status != STATUS_DONE:
         return status
     now_s = state.clock()
@@ -142,8 +142,8 @@ def _free_cells(state: EngineState) -> bool:
     """False where all are those of somebody who runs. Without the planner an idle slot whose prompt is on its way to
     the prompt cache gives its cells up first: in llama-server it has by now."""
     if state.policy.is_enabled:
-        return idle_prompts.drop_one(state, _FULL) or landings.wait_for_room(state)
-    return landings.wait_for_room(state) or idle_prompts.drop_one(state, _FULL)
+        return idle_prompts.drop_one(state, _FULL) or waits.for_room(state)
+    return waits.for_room(state) or idle_prompts.drop_one(state, _FULL)
 
 
 def _no_room_at_all(state: EngineState, piece: Slice) -> None:

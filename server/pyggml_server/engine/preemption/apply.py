@@ -1,6 +1,7 @@
-"""Carries a Plan out: with `landings`, the only place where preemption has effects, is logged and is counted.
+"""Carries a Plan out: what each order of the planner does to live slots. Engine thread.
 
-Here copies are issued, there they complete. Each action is logged and counted once, with its reason. Engine thread.
+With `copies`, which takes each park and restore to its completion, the only place where preemption has effects. Each
+action is logged and counted once, with its reason.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from functools import singledispatchmethod
 
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import landings, recompute, restores, unit_copies
+from pyggml_server.engine.preemption import copies, copy_reports, recompute, waits
 from pyggml_server.engine.slots import shared_prompt
-from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.park_memory import NotPinnedYetError
@@ -81,7 +81,7 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         n_tokens = len(slot.tokens)
         recompute.refill(slot)
-        now_s = restores.end_wait(self._state, slot)
+        now_s = copy_reports.end_wait(self._state, slot)
         self._state.record(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
         log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
         return True
@@ -91,14 +91,14 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         if slot.phase is SlotPhase.PREEMPTED:  # else it came back with those that share its prompt
             unit = shared_prompt.unit_of(slot)
-            restores.begin(self._state, unit, action.reason)
+            copies.begin_restore(self._state, unit, action.reason)
             for member in unit:
-                landings.complete_if_done(self._state, member)
+                copies.complete_if_done(self._state, member)
         return True
 
     @_do.register
     def _(self, action: orders.WaitForPark) -> bool:
-        landings.wait_for(self._state, self._state.slot(action.slot_id))
+        waits.for_slot(self._state, self._state.slot(action.slot_id))
         return True
 
     @_do.register
@@ -152,30 +152,20 @@ class Applier:
 
     def _park(self, unit: list[Slot], reason: orders.Reason) -> bool:
         state = self._state
-        started_s = state.clock()
-        for slot in unit:
-            slot.state.move(SlotPhase.PREEMPTING)
         try:
-            with state.memory.patience(reason is orders.Reason.STEP_SHORT):
-                unit_copies.save(state.pool, unit)
-        except TransferRefusedError as error:
-            for slot in unit:
-                slot.state.come_back()
-            if isinstance(error, NotPinnedYetError):
-                log.debug("slot %d: not parked in this pass: %s", unit[0].id, error)
-            else:
-                self._refuse(unit[0], "park refused", error)
+            started_s = copies.begin_park(state, unit, reason)
+        except NotPinnedYetError as error:
+            log.debug("slot %d: not parked in this pass: %s", unit[0].id, error)
             return False
-        issue_s = state.clock() - started_s
+        except TransferRefusedError as error:
+            self._refuse(unit[0], "park refused", error)
+            return False
         for slot in unit:
-            slot.copy = _issued(slot, reason, started_s, issue_s)
-            if not slot.copy.frees_on_completion:
-                state.pool.release_cells(slot)
             self._join_line(slot, started_s)
             state.counters.tally.preemptions_total += 1
             if state.counters.tally.preemptions_total == 1:
                 _log_buffer(slot)
-            landings.complete_if_done(state, slot)
+            copies.complete_if_done(state, slot)
         return True
 
     def _refuse(self, slot: Slot, what: str, why: orders.Reason | TransferRefusedError) -> None:
@@ -196,11 +186,6 @@ class Applier:
         job.n_parks += 1
         job.last_token_at_s = None
         self._state.outbox.append(Notice(job.task_id, "preempted"))
-
-
-def _issued(slot: Slot, reason: orders.Reason, started_s: float, issue_s: float) -> CopyInFlight:
-    n_bytes, frees_on_completion = slot.transfer.state_bytes, slot.transfer.frees_on_completion
-    return CopyInFlight(CopyStep.PARK, reason, len(slot.tokens), n_bytes, started_s, issue_s, frees_on_completion)
 
 
 def _log_buffer(slot: Slot) -> None:

@@ -1,4 +1,4 @@
-"""The asynchronous way out of the pool and back: issued here, completed by `landings`. Engine thread.
+"""The asynchronous way out of the pool and back: issued here, completed by `preemption/copies.py`. Engine thread.
 
 Never blocks but where its docstrings say so. Pinned memory only, from the pool of the model load: the copy of a
 pageable buffer would block the thread that issues it.

@@ -12,7 +12,7 @@ from pyggml_server.engine.batch.decode import STATUS_NO_ROOM, run_batch
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.lifecycle.snapshot import slot_snapshot
-from pyggml_server.engine.preemption import landings
+from pyggml_server.engine.preemption import copies, waits
 from pyggml_server.engine.preemption.apply import Applier
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.messages import Notice
@@ -54,10 +54,10 @@ def notices(state: EngineState) -> list[str]:
 
 def test_a_park_keeps_its_cells_until_its_copy_completes(state: EngineState, log: list[str]) -> None:
     carry_out(state, PARK)
-    landings.poll(state)
+    copies.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells, log) == (SlotPhase.PREEMPTING, True, ["save 0"])
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.PREEMPTED, False)
     assert log == ["save 0", "release 0"]
 
@@ -67,17 +67,17 @@ def test_a_staged_park_gives_its_cells_back_at_once_and_completes_later(log: lis
     carry_out(state, PARK)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.PREEMPTING, False)
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert (state.slot(0).phase, log) == (SlotPhase.PREEMPTED, ["save 0", "release 0"])
 
 
 def test_a_restored_slot_runs_once_its_copy_has_completed_and_not_before(state: EngineState) -> None:
     carry_out(state, PARK, WAIT, RESTORE)
-    landings.poll(state)
+    copies.poll(state)
     assert (state.slot(0).phase, state.slot(0).holds_cells) == (SlotPhase.RESTORING, True)
     assert notices(state) == ["preempted"]
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert state.slot(0).phase is SlotPhase.GENERATING
     assert notices(state) == ["preempted", "resumed"]
 
@@ -100,7 +100,7 @@ def test_bytes_and_seconds_are_counted_when_a_copy_completes(state: EngineState)
     tally = state.counters.tally
     assert (tally.preemptions_total, tally.parked_bytes_total) == (1, 0)
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert (tally.preemptions_total, tally.parked_bytes_total, tally.park_seconds_total) == (1, N_STATE_BYTES, 2.0)
 
 
@@ -114,7 +114,7 @@ def test_time_in_copies_counts_as_parked(state: EngineState) -> None:
     now_s[0] = 15.0
     assert slot_snapshot(state.slot(0), now_s[0]).is_transferring
     held(state, 0).complete()
-    landings.poll(state)
+    copies.poll(state)
     assert cast(FakeTask, state.slot(0).active_job.task).pauses_us == [5_000_000]
     assert slot_snapshot(state.slot(0), now_s[0]).parked_ms == 5000
 
@@ -136,19 +136,19 @@ def test_the_log_tells_reason_cells_bytes_issue_and_copy_time(
 def test_a_shift_waits_for_every_copy_that_touches_the_pool(state: EngineState, log: list[str]) -> None:
     carry_out(state, PARK, WAIT, RESTORE, Park(1, Reason.STEP_SHORT))
     log.clear()
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     assert log == []  # nothing shifts
     state.slot(1).has_pending_shift = True
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     assert log == ["wait for restore 0", "wait for save 1", "release 1"]
-    assert not landings.are_in_flight(state)
+    assert not copies.are_under_way(state)
 
 
 def test_a_shift_does_not_wait_for_a_staged_park(log: list[str]) -> None:
     state = generating_state([StagedTransfer(log), HeldTransfer(log)], log)
     carry_out(state, PARK)
     state.slot(1).has_pending_shift = True
-    landings.wait_before_shift(state)
+    waits.before_shift(state)
     assert log == ["save 0", "release 0"]
 
 
