@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pyggml_server.planner.plan import Action, Plan, Reason
+from pyggml_server.planner.plan import Action, Park, Plan, Reason
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.view import SlotPhase, SlotView, View
 
@@ -63,8 +63,14 @@ def check_wait_is_last(plan: Plan) -> None:
 
 
 def check_not_the_last_resident(action: Action, residents: Iterable[SlotView]) -> None:
-    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION)
-    others = [slot for slot in residents if slot.slot_id != action.slot_id]
+    """But for one that passed the prompt for which it leaves: that takes its place."""
+    slots = list(residents)
+    leaves_for = action.for_request if isinstance(action, Park) else None
+    has_passed = leaves_for is not None and all(
+        slot.request_order > leaves_for for slot in slots if slot.slot_id == action.slot_id
+    )
+    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION) or has_passed
+    others = [slot for slot in slots if slot.slot_id != action.slot_id]
     require(may_be_last or bool(others), "the last resident is not parked", repr(action))
 
 

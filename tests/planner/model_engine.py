@@ -168,6 +168,7 @@ class ModelEngine(ModelPool):
             require(
                 n_short <= 0, "new prompts do not overtake", f"slot {slot.slot_id}, head {line[0].slot_id}: {n_short}"
             )
+        self.longest_start_wait_s = max(self.longest_start_wait_s, self.now_s - slot.started_at_s)
         slot.n_cells = slot.n_kept
         slot.phase = SlotPhase.PROCESSING_PROMPT
         slot.resident_since_s = self.now_s
@@ -218,14 +219,20 @@ class ModelEngine(ModelPool):
     # --- ends and beginnings
 
     def _assign(self) -> None:
-        """First come first served; a family waits until all of it has a slot."""
+        """First come first served among those who find a slot for each of their answers, as in `engine`: a family that
+        waits for several slots does not hold up the requests behind it, which may get theirs earlier."""
         free = sorted((s for s in self.slots if s.phase is SlotPhase.IDLE), key=lambda s: s.last_used_s)
-        while self.queue and len(self.queue[0]) <= len(free):
-            for i, request in enumerate(self.queue.popleft()):
-                slot = free.pop(0)
-                slot.request, slot.started_at_s, slot.n_tokens_since_park = request, self.now_s, 0
-                if i:
-                    slot.phase, slot.n_cells = SlotPhase.WAIT_OTHER, 0
-                else:
-                    slot.phase = SlotPhase.STARTED
-                    slot.n_kept = min(int(slot.n_cells * self.setup.kept_share), request.n_prompt - 1)
+        for family in [*self.queue]:
+            if len(family) <= len(free):
+                self.queue.remove(family)
+                self._seat(family, free)
+
+    def _seat(self, family: list[Request], free: list[ModelSlot]) -> None:
+        for i, request in enumerate(family):
+            slot = free.pop(0)
+            slot.request, slot.started_at_s, slot.n_tokens_since_park = request, self.now_s, 0
+            if i:
+                slot.phase, slot.n_cells = SlotPhase.WAIT_OTHER, 0
+            else:
+                slot.phase = SlotPhase.STARTED
+                slot.n_kept = min(int(slot.n_cells * self.setup.kept_share), request.n_prompt - 1)

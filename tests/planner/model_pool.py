@@ -69,7 +69,8 @@ class ModelPool:
         self.n_cells_found: int | None = None
         self.now_s = 0.0
         self.counts: dict[str, int] = {}
-        self.longest_wait_s = 0.0
+        self.longest_wait_s = 0.0  # of parked chats
+        self.longest_start_wait_s = 0.0  # of prompts that have a slot and no cells
 
     @property
     def n_used(self) -> int:
@@ -162,6 +163,9 @@ class ModelPool:
         slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTING
         self._join_line(slot)
         slot.parked_for_request = action.for_request
+        if action.leaves_group:
+            slot.n_shared_till_out = slot.n_shared
+            leave_family(self.slots, slot)
         slot.buffer_bytes = max(slot.buffer_bytes, slot.n_cells)
         slot.n_passes_to_completion = self.setup.n_passes_per_copy
         if slot.request:
@@ -243,7 +247,7 @@ class ModelPool:
     def _complete(self, slot: ModelSlot) -> None:
         slot.n_passes_to_completion = None
         if slot.phase is SlotPhase.PREEMPTING:
-            slot.phase, slot.is_in_pool = SlotPhase.PREEMPTED, False
+            slot.phase, slot.is_in_pool, slot.n_shared_till_out = SlotPhase.PREEMPTED, False, 0
         elif slot.is_promised:
             self._bring_in(slot)
         else:

@@ -41,6 +41,7 @@ class ModelSlot:
     n_cells: int = 0  # in the pool, or parked
     n_kept: int = 0
     n_shared: int = 0  # of its cells, those that its family uses too
+    n_shared_till_out: int = 0  # it left its family, who have these until the copy of its state completes
     is_in_pool: bool = True
     n_passes_to_completion: int | None = None
     is_promised: bool = False  # its state is on its way to staging memory: it holds no cells yet
@@ -86,7 +87,7 @@ class ModelSlot:
     @property
     def n_owned(self) -> int:
         """Those that are promised to it included."""
-        return self.n_cells - self.n_shared if self.counts_cells else 0
+        return self.n_cells - self.n_shared - self.n_shared_till_out if self.counts_cells else 0
 
     def next_step(self, n_batch: int) -> int:
         if self.request is None or self.phase is SlotPhase.WAIT_OTHER:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyggml_server.planner import Policy, SlotView, decide
 from pyggml_server.planner.effects import apply_to
-from pyggml_server.planner.plan import FailContext, Park, Reason
+from pyggml_server.planner.ledger import Ledger
+from pyggml_server.planner.plan import Action, FailContext, Park, Reason
 from pyggml_server.planner.policy import VictimPolicy
 from pyggml_server.planner.units import n_owned_cells
 from pyggml_server.planner.view import GroupView, SlotPhase, View
@@ -26,15 +27,22 @@ def beside_a_family(*others: SlotView, **changes: object) -> View:
     return view_of(*others, *family, n_cells_used=n_used, groups=(GroupView(7, 320, 320),), **changes)
 
 
+def after(view: View, *actions: Action) -> Ledger:
+    ledger = Ledger(view)
+    for action in actions:
+        apply_to(ledger, action)
+    return ledger
+
+
 def test_the_cells_of_a_member_that_fails_come_off_its_familys_count() -> None:
-    left = apply_to(beside_a_family(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
+    left = after(beside_a_family(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
     assert left.slot(2) == SlotView(2, SlotPhase.IDLE)
     assert left.n_cells_used == n_owned_cells(left, (left.slot(1),)) == 310
 
 
 def test_the_park_of_the_one_that_is_left_frees_no_more_than_there_is() -> None:
-    left = apply_to(beside_a_family(generating(0, 600)), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
-    gone = apply_to(left, Park(1, Reason.STEP_SHORT))
+    fail = FailContext(2, Reason.NOBODY_CAN_BE_PARKED)
+    gone = after(beside_a_family(generating(0, 600)), fail, Park(1, Reason.STEP_SHORT))
     assert gone.n_cells_used == 600
 
 
@@ -52,6 +60,36 @@ def test_a_family_of_which_one_could_not_be_parked_stays_whole(refused: int) -> 
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2)]
     without_it = beside_a_family(generating(0, 680), refused_parks=frozenset({refused}))
     assert orders(decide(without_it, POLICY)) == [("Park", 0)]
+
+
+def test_a_family_that_outgrows_the_pool_is_split_before_one_of_it_fails() -> None:
+    """400 shared and 300 of its own each: together they fill the pool, each fits it alone."""
+    family = [generating(i, 700, n_cells_owned=300, group_id=7) for i in (1, 2)]
+    crowded = view_of(*family, n_cells_used=1000, groups=(GroupView(7, 1000, 1000),))
+    assert decide(crowded, POLICY).actions == (Park(2, Reason.STEP_SHORT, leaves_group=True),)
+
+
+def test_of_a_family_that_outgrows_pool_and_host_memory_one_is_computed_again() -> None:
+    family = [generating(i, 700, n_cells_owned=300, group_id=7, is_park_refusal_known=True) for i in (1, 2)]
+    groups = (GroupView(7, 1000, 1000),)
+    crowded = view_of(*family, n_cells_used=1000, groups=groups, ram_limit_bytes=699)
+    assert orders(decide(crowded, POLICY)) == [("Recompute", 2)]
+
+
+def test_a_member_that_leaves_takes_its_own_cells_and_shares_nothing_any_more() -> None:
+    gone = after(beside_a_family(), Park(2, Reason.STEP_SHORT, leaves_group=True))
+    assert (gone.n_cells_used, gone.slot(2).group_id, gone.slot(2).n_cells) == (310, None, 310)
+    assert n_owned_cells(gone, (gone.slot(1),)) == 310
+
+
+@pytest.mark.parametrize("copies", Copies)
+@pytest.mark.parametrize("ram_limit", [None, 0, 70])
+def test_a_family_that_outgrows_the_pool_finishes_whole(copies: Copies, ram_limit: int | None) -> None:
+    """20 tokens of prompt and 60 for each of three in a pool of 100."""
+    engine = ModelEngine(Setup(n_cells=100, n_slots=3, copies=copies, ram_limit=ram_limit), Policy(n_lookahead_steps=1))
+    engine.submit(20, 60, n=3)
+    engine.run_out(2000)
+    assert [request.endings for request in engine.requests] == [["finished"]] * 3
 
 
 def overflow(n_passes: int = 600) -> None:

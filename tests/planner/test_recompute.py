@@ -38,6 +38,13 @@ def test_another_that_the_budget_can_hold_is_parked_before_anybody_is_dropped() 
     assert orders(plan) == [("RefusePark", 1), ("Park", 0)]
 
 
+def test_nobody_is_dropped_where_a_set_of_parks_that_the_budget_holds_would_do() -> None:
+    """350 cover the shortage and do not fit the budget, 200 fit it and leave no place for more; 150 and 120 do both."""
+    slots = (generating(0, 200), generating(1, 150), generating(2, 120), prompting(3, 350, n_left=430))
+    plan = decide(view_of(*slots, ram_limit_bytes=300), POLICY)
+    assert orders(plan) == [("RefusePark", 3), ("Park", 1), ("Park", 2)]
+
+
 def test_a_chat_whose_park_was_refused_in_this_pass_can_still_be_dropped() -> None:
     slots = (generating(0, 600), generating(1, 400))
     plan = decide(view_of(*slots, refused_parks=frozenset({0, 1})), POLICY)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from pyggml_server.planner import Plan, Policy, decide
 from pyggml_server.planner.plan import FailContext, GiveBackBuffer, HoldPrompt, Park, Reason, RefuseRotation, Restore
+from pyggml_server.planner.policy import VictimPolicy
 from pyggml_server.planner.view import GroupView, SlotPhase
 
 from tests.planner.views import generating, idle, leaving, only, orders, parked, prompting, started, view_of
@@ -120,9 +122,58 @@ def test_prompts_that_would_each_leave_the_head_its_room_do_not_take_it_together
         assert only(plan) == HoldPrompt(3, Reason.HEAD_WAITS)
 
 
-def test_a_prompt_waits_behind_an_earlier_prompt() -> None:
+def test_a_short_prompt_passes_one_that_waits_for_the_last_resident() -> None:
     slots = (generating(0, 600), started(1, n_left=500), started(2, n_left=10))
-    assert orders(decide(view_of(*slots), POLICY)) == [("HoldPrompt", 1), ("HoldPrompt", 2)]
+    assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(1, Reason.NOBODY_CAN_BE_PARKED)
+
+
+def test_a_prompt_waits_behind_an_earlier_one_that_would_not_fit_beside_it() -> None:
+    """700 and 282 with nine steps of each fill the pool once the resident has left; one more does not fit."""
+    line = (generating(0, 600), started(1, n_left=700))
+    assert orders(decide(view_of(*line, started(2, n_left=282)), POLICY)) == [("HoldPrompt", 1)]
+    assert orders(decide(view_of(*line, started(2, n_left=283)), POLICY)) == [("HoldPrompt", 1), ("HoldPrompt", 2)]
+
+
+def test_all_who_passed_together_leave_the_earlier_prompt_its_room() -> None:
+    line = (generating(0, 600), started(1, n_left=900))
+    plan = decide(view_of(*line, *(started(i, n_left=30) for i in (2, 3, 4))), POLICY)
+    assert plan.held_prompts == {1, 4}
+    passed = (generating(2, 31), generating(3, 31))
+    assert decide(view_of(*line, *passed, started(4, n_left=30)), POLICY).held_prompts == {1, 4}
+
+
+def test_a_prompt_that_needs_the_steps_ahead_of_those_who_run_does_not_pass() -> None:
+    """600 + 1 for its step and 8 ahead, and 9 of the prompt: the pool has room for 382 more."""
+    line = (generating(0, 600), started(1, n_left=500))
+    assert decide(view_of(*line, started(2, n_left=383)), POLICY).held_prompts == {1}
+    assert decide(view_of(*line, started(2, n_left=384)), POLICY).held_prompts == {1, 2}
+
+
+def test_nobody_passes_a_prompt_whose_turn_has_come_or_whose_room_is_being_made() -> None:
+    waits = started(1, n_left=500, started_at_s=10.0)
+    came_just_now = generating(0, 600, resident_since_s=90.0)
+    short = started(2, n_left=10, started_at_s=95.0)
+    assert decide(view_of(came_just_now, waits, short), ROTATING).held_prompts == {1, 2}
+    in_flight = leaving(3, 300, parked_for_request=1)
+    assert decide(view_of(generating(0, 400), in_flight, waits, short), POLICY).held_prompts == {1, 2}
+
+
+def test_who_passed_leaves_as_soon_as_the_earlier_prompt_would_have_its_room() -> None:
+    """The resident has ended. The one that passed is the only one left, and grew beyond what both can have."""
+    passed = generating(2, 520, started_at_s=20.0)
+    plan = decide(view_of(started(1, n_left=500, started_at_s=10.0), passed), POLICY)
+    assert only(plan) == Park(2, Reason.PROMPT_SHORT, for_request=1)
+
+
+def test_who_passed_does_not_make_another_less_than_the_last_resident() -> None:
+    slots = (generating(0, 600), started(1, n_left=500), generating(2, 20))
+    assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(1, Reason.NOBODY_CAN_BE_PARKED)
+
+
+def test_who_passed_leaves_before_those_who_were_there_whatever_the_policy() -> None:
+    slots = (generating(0, 480), started(1, n_left=900), generating(2, 520))
+    plan = decide(view_of(*slots), Policy(victim=VictimPolicy.OLDEST))
+    assert orders(plan)[0] == ("Park", 2)
 
 
 def test_a_prompt_that_only_the_last_resident_could_make_room_for_waits() -> None:
@@ -254,6 +305,28 @@ def test_as_few_residents_leave_as_a_large_head_needs() -> None:
     slots = [generating(i, 250, resident_since_s=float(i)) for i in range(3)]
     plan = decide(view_of(*slots, parked(3, 700, at_s=10.0)), ROTATING)
     assert orders(plan) == [("Park", 0), ("Park", 1), ("Restore", 3)]
+
+
+def test_a_resident_whose_leaving_is_not_needed_for_a_turn_stays() -> None:
+    """The one that has been in the longest does not make the room; the next one does, without it."""
+    slots = (generating(0, 50, resident_since_s=0.0), generating(1, 600, resident_since_s=1.0))
+    plan = decide(view_of(*slots, parked(2, 500, at_s=10.0)), ROTATING)
+    assert plan.actions == (Park(1, Reason.ROTATION), Restore(2, Reason.ROTATION))
+
+
+def test_of_the_longest_residents_the_fewest_cells_leave_that_make_the_room() -> None:
+    sizes = (100, 300, 200, 300)
+    slots = [generating(i, n_cells, resident_since_s=float(i)) for i, n_cells in enumerate(sizes)]
+    plan = decide(view_of(*slots, parked(4, 500, at_s=10.0)), ROTATING)
+    assert orders(plan) == [("Park", 1), ("Park", 2), ("Restore", 4)]
+
+
+@pytest.mark.parametrize("ram_limit_bytes", [550, 750])
+def test_a_resident_that_host_memory_cannot_hold_gives_way_in_a_rotation_to_the_next(ram_limit_bytes: int) -> None:
+    """Rule 8 before rule 7: of 550 bytes no park of 600 is possible, of 750 none beside the head's 200."""
+    slots = (generating(0, 600, resident_since_s=0.0), generating(1, 300, resident_since_s=5.0))
+    plan = decide(view_of(*slots, parked(2, 200, at_s=10.0), ram_limit_bytes=ram_limit_bytes), ROTATING)
+    assert plan.actions == (Park(1, Reason.ROTATION), Restore(2, Reason.ROTATION))
 
 
 def test_no_rotation_while_a_park_is_in_flight() -> None:

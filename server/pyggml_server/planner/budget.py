@@ -5,36 +5,46 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pyggml_server.planner.effects import charge_bytes
+from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.plan import GiveBackBuffer, Reason
 from pyggml_server.planner.units import Unit
-from pyggml_server.planner.view import SlotPhase, SlotView, View
+from pyggml_server.planner.view import SlotPhase, SlotView
 
 _HOLDS_STATE = frozenset({SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.RESTORING})
 
 
-def give_backs_for_park(view: View, unit: Unit) -> list[GiveBackBuffer] | None:
+def give_backs_for_park(ledger: Ledger, unit: Unit) -> list[GiveBackBuffer] | None:
     """Idle buffers to give back so that this unit's park fits the budget; None when it does not fit even so.
 
-    What the unit holds is read from the view, not from the unit: a park ordered before may have taken its idle buffer.
+    What the unit holds is read from the ledger, not from the unit: a park ordered before may have taken its buffer.
     """
-    n_more_bytes = sum(charge_bytes(view.slot(slot.slot_id)) for slot in unit)
-    return _give_backs(view, n_more_bytes, {slot.slot_id for slot in unit}, Reason.BUDGET_NEEDED)
+    n_more_bytes = sum(charge_bytes(ledger.slot(slot.slot_id)) for slot in unit)
+    return _give_backs(ledger, n_more_bytes, {slot.slot_id for slot in unit}, Reason.BUDGET_NEEDED)
 
 
-def give_backs_when_over(view: View) -> list[GiveBackBuffer]:
+def room_for_parks_bytes(ledger: Ledger) -> int | None:
+    """Host memory for states of slots that are parked now, once every idle buffer is given back; None without limit."""
+    if ledger.ram_limit_bytes is None:
+        return None
+    return ledger.ram_limit_bytes - ledger.ram_held_bytes + sum(slot.buffer_bytes for slot in _idle(ledger, ()))
+
+
+def give_backs_when_over(ledger: Ledger) -> list[GiveBackBuffer]:
     """Idle buffers to give back while more than the budget is held (a restored slot's, kept for its next park)."""
-    if view.ram_limit_bytes is None or view.ram_held_bytes <= view.ram_limit_bytes:
+    if ledger.ram_limit_bytes is None or ledger.ram_held_bytes <= ledger.ram_limit_bytes:
         return []
-    enough = _give_backs(view, 0, (), Reason.OVER_BUDGET)
-    return enough if enough is not None else [GiveBackBuffer(s.slot_id, Reason.OVER_BUDGET) for s in _idle(view, ())]
+    enough = _give_backs(ledger, 0, (), Reason.OVER_BUDGET)
+    return enough if enough is not None else [GiveBackBuffer(s.slot_id, Reason.OVER_BUDGET) for s in _idle(ledger, ())]
 
 
-def _give_backs(view: View, n_more_bytes: int, keep: Collection[int], reason: Reason) -> list[GiveBackBuffer] | None:
-    if view.ram_limit_bytes is None:
+def _give_backs(
+    ledger: Ledger, n_more_bytes: int, keep: Collection[int], reason: Reason
+) -> list[GiveBackBuffer] | None:
+    if ledger.ram_limit_bytes is None:
         return []
-    n_over_bytes = view.ram_held_bytes + n_more_bytes - view.ram_limit_bytes
+    n_over_bytes = ledger.ram_held_bytes + n_more_bytes - ledger.ram_limit_bytes
     chosen: list[GiveBackBuffer] = []
-    for slot in _idle(view, keep):
+    for slot in _idle(ledger, keep):
         if n_over_bytes <= 0:
             break
         chosen.append(GiveBackBuffer(slot.slot_id, reason))
@@ -42,11 +52,11 @@ def _give_backs(view: View, n_more_bytes: int, keep: Collection[int], reason: Re
     return chosen if n_over_bytes <= 0 else None
 
 
-def _idle(view: View, keep: Collection[int]) -> list[SlotView]:
+def _idle(ledger: Ledger, keep: Collection[int]) -> list[SlotView]:
     """Buffers that hold no state and no copy, largest first."""
     idle = (
         slot
-        for slot in view.slots
+        for slot in ledger.slots()
         if slot.buffer_bytes
         and (slot.phase not in _HOLDS_STATE or slot.needs_refill)
         and not slot.has_transfer_in_flight

@@ -12,8 +12,8 @@
 
 from __future__ import annotations
 
-from pyggml_server.planner.budget import give_backs_when_over
-from pyggml_server.planner.plan import FailContext, Plan, Reason
+from pyggml_server.planner.budget import give_backs_for_park, give_backs_when_over
+from pyggml_server.planner.plan import FailContext, Park, Plan, Reason
 from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.prompts import admit_prompts
@@ -21,7 +21,7 @@ from pyggml_server.planner.restores import restore_line
 from pyggml_server.planner.room import make_room_ahead, make_room_for_step
 from pyggml_server.planner.rotation import give_head_its_turn, give_prompt_its_turn
 from pyggml_server.planner.units import is_parkable, resident_units
-from pyggml_server.planner.victims import park_actions, refusal
+from pyggml_server.planner.victims import refusal
 from pyggml_server.planner.view import SlotPhase, View
 
 _MAY_FAIL = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.PREEMPTED})
@@ -35,7 +35,7 @@ def decide(view: View, policy: Policy) -> Plan:
     if not policy.is_enabled:
         return Plan.EMPTY
     builder = PlanBuilder(view)
-    builder.extend(give_backs_when_over(view))
+    builder.extend(give_backs_when_over(builder.ledger))
     _fail_misfits(builder)
     _park_forced(builder, policy)
     if make_room_for_step(builder, policy):
@@ -48,20 +48,26 @@ def decide(view: View, policy: Policy) -> Plan:
 
 
 def _fail_misfits(builder: PlanBuilder) -> None:
-    for slot in builder.view.slots:
-        if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > builder.view.n_cells:
+    n_cells = builder.ledger.n_cells
+    for slot in builder.ledger.slots():
+        if slot.n_cells + slot.n_prompt_left < n_cells:
+            continue  # true of nearly all, and quickly told
+        if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > n_cells:
             builder.add(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE))
 
 
 def _park_forced(builder: PlanBuilder, policy: Policy) -> None:
-    """Whoever generated its quota is parked, the last resident included. A budget that refuses it is no reason to park
-    another: nothing is short."""
+    """Park every slot that generated its quota, the last resident included. A budget that refuses it is no reason to
+    park another: nothing is short."""
     if policy.n_preempt_every <= 0:
         return
-    for unit in list(resident_units(builder.view)):
+    for unit in resident_units(builder.ledger):
         is_due = any(
             slot.phase is SlotPhase.GENERATING and slot.n_tokens_since_park >= policy.n_preempt_every for slot in unit
         )
-        if is_due and is_parkable(builder.view, unit):
-            parks = park_actions(builder.view, unit, Reason.FORCED)
-            builder.extend(parks if parks is not None else refusal(unit))
+        if is_due and is_parkable(builder.ledger, unit):
+            give_backs = give_backs_for_park(builder.ledger, unit)
+            if give_backs is None:
+                builder.extend(refusal(unit))
+            else:
+                builder.extend([*give_backs, *(Park(slot.slot_id, Reason.FORCED) for slot in unit)])

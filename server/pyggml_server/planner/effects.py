@@ -1,6 +1,6 @@
-"""`apply_to(view, action)`: the view as it will be once one action was carried out. Pure; makes no choices.
+"""`apply_to(ledger, action)`: what the pool will look like once an action was carried out. Makes no choices.
 
-This is how one plan can order several steps: each decision is made on the view that the earlier ones leave behind.
+This is how one plan orders several steps: each decision is made on what the earlier ones leave behind.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pyggml_server.planner.ledger import Ledger, n_trimmed_cells
 from pyggml_server.planner.plan import (
     Action,
     DropIdlePrompt,
@@ -24,48 +25,53 @@ from pyggml_server.planner.plan import (
     Restore,
     TrimStarted,
 )
-from pyggml_server.planner.view import RESIDENT_PHASES, SlotPhase, SlotView, View
+from pyggml_server.planner.view import SlotPhase, SlotView
 
 
-def apply_to(view: View, action: Action) -> View:
-    """The view after one action. A park that frees its cells late is PREEMPTING and still holds them."""
-    slot = view.slot(action.slot_id)
+def apply_to(ledger: Ledger, action: Action) -> None:
+    """Change the ledger as the action will. A park that frees its cells late is PREEMPTING and still holds them."""
+    slot = ledger.slot(action.slot_id)
     match action:
         case Park():
-            return _parked(view, slot, action, is_completed=not slot.frees_on_completion)
+            _park(ledger, slot, action)
         case Recompute():
-            return _dropped(view, slot)
+            _drop(ledger, slot)
         case Restore():
-            return _restoring(view, slot)
+            _restore(ledger, slot)
         case Refill():
-            return _with(view, _refilling(view, slot))
+            ledger.put(_refilling(ledger, slot))
         case DropIdlePrompt():
-            return _with(view, replace(slot, n_cells=0, n_cells_owned=0), n_used=-slot.n_cells_owned)
+            ledger.put(replace(slot, n_cells=0, n_cells_owned=0), n_used=-slot.n_cells_owned)
         case TrimStarted():
-            return _trimmed(view, slot, action.n_keep_cells)
+            _trim(ledger, slot, action.n_keep_cells)
         case FailContext():
-            view = _with(view, replace(slot, n_cells_owned=0), n_used=-slot.n_cells_owned)  # its group's count too
-            return _with(view, SlotView(slot.slot_id, SlotPhase.IDLE), held_bytes=-slot.buffer_bytes)
+            _free_cells(ledger, slot, slot.n_cells_owned)
+            ledger.put(SlotView(slot.slot_id, SlotPhase.IDLE), held_bytes=-slot.buffer_bytes)
         case GiveBackBuffer():
-            return _with(view, replace(slot, buffer_bytes=0), held_bytes=-slot.buffer_bytes)
+            ledger.put(replace(slot, buffer_bytes=0), held_bytes=-slot.buffer_bytes)
         case _:
-            return _with(view, _after_limit(slot, action))
+            _note(ledger, slot, action)
 
 
-def apply_completed(view: View, park: Park) -> View:
-    """The view once this park has completed, whenever its cells come free."""
-    return _parked(view, view.slot(park.slot_id), park, is_completed=True)
+def _note(ledger: Ledger, slot: SlotView, action: Action) -> None:
+    """What changes neither cells nor host memory: the next step, and what was told."""
+    match action:
+        case HoldPrompt():
+            if slot.phase is not SlotPhase.STARTED:
+                ledger.put(replace(slot, n_step_cells=0))
+        case LimitPrompt():
+            ledger.put(replace(slot, n_step_cells=action.n_tokens))
+        case LimitDraft():
+            ledger.put(replace(slot, n_step_cells=1 + action.n_draft_tokens))
+        case RefuseRotation():
+            ledger.put(replace(slot, is_rotation_refusal_known=True))
+        case RefusePark():
+            ledger.put(replace(slot, is_park_refusal_known=True))
 
 
-def start_prompt(view: View, slot: SlotView) -> View:
-    """The view once this started prompt may take its chunk: it runs, and has not decoded yet."""
-    running = replace(slot, phase=SlotPhase.PROCESSING_PROMPT, has_run_since_restore=False)
-    return _with(view, running)
-
-
-def n_trimmed_cells(slot: SlotView, n_keep_cells: int) -> int:
-    """Cells that come free when a started slot is cut down to its first `n_keep_cells`."""
-    return max(0, min(slot.n_cells - n_keep_cells, slot.n_cells_owned))
+def start_prompt(ledger: Ledger, slot: SlotView) -> None:
+    """This started prompt takes its chunk: it runs, and has not decoded yet."""
+    ledger.put(replace(slot, phase=SlotPhase.PROCESSING_PROMPT, has_run_since_restore=False))
 
 
 def charge_bytes(slot: SlotView) -> int:
@@ -73,23 +79,19 @@ def charge_bytes(slot: SlotView) -> int:
     return max(0, slot.state_bytes - slot.buffer_bytes)
 
 
-def _with(view: View, slot: SlotView, n_used: int = 0, held_bytes: int = 0) -> View:
-    """The view with this slot in place of its former self; cells that a member gains or loses are its group's too."""
-    groups = view.groups
-    if slot.group_id is not None and n_used:
-        groups = tuple(
-            replace(g, n_cells_owned=g.n_cells_owned + n_used) if g.group_id == slot.group_id else g for g in groups
-        )
-    return replace(
-        view,
-        slots=tuple(slot if old.slot_id == slot.slot_id else old for old in view.slots),
-        groups=groups,
-        n_cells_used=view.n_cells_used + n_used,
-        ram_held_bytes=view.ram_held_bytes + held_bytes,
-    )
+def _free_cells(ledger: Ledger, slot: SlotView, n_freed: int) -> None:
+    ledger.put(replace(slot, n_cells_owned=0), n_used=-n_freed)
+    if slot.group_id is not None:
+        group = ledger.groups[slot.group_id]
+        ledger.groups[slot.group_id] = replace(group, n_cells_owned=group.n_cells_owned - n_freed)
 
 
-def _parked(view: View, slot: SlotView, park: Park, *, is_completed: bool) -> View:
+def _park(ledger: Ledger, slot: SlotView, park: Park) -> None:
+    held_bytes = charge_bytes(slot)
+    line = _in_line(ledger)
+    is_completed = not slot.frees_on_completion
+    if is_completed:
+        _free_cells(ledger, slot, _n_freed_cells(ledger, slot))
     parked = replace(
         slot,
         phase=SlotPhase.PREEMPTED if is_completed else SlotPhase.PREEMPTING,
@@ -97,16 +99,17 @@ def _parked(view: View, slot: SlotView, park: Park, *, is_completed: bool) -> Vi
         parked_for_request=park.for_request,
         has_transfer_in_flight=not is_completed,
         buffer_bytes=max(slot.buffer_bytes, slot.state_bytes),
-        **_in_line(view),
+        group_id=None if park.leaves_group else slot.group_id,
+        **line,
     )
-    n_freed = _n_freed_by_park(view, slot) if is_completed else 0
-    return _with(view, parked, n_used=-n_freed, held_bytes=charge_bytes(slot))
+    ledger.put(parked, held_bytes=held_bytes)
 
 
-def _dropped(view: View, slot: SlotView) -> View:
+def _drop(ledger: Ledger, slot: SlotView) -> None:
     """It leaves its group: what they shared it will compute for itself."""
     n_left = min(1, slot.n_prompt_left)
-    view = _with(view, replace(slot, n_cells_owned=0), n_used=-_n_freed_by_park(view, slot))
+    line = _in_line(ledger)
+    _free_cells(ledger, slot, _n_freed_cells(ledger, slot))
     gone = replace(
         slot,
         phase=SlotPhase.PREEMPTED,
@@ -116,68 +119,69 @@ def _dropped(view: View, slot: SlotView) -> View:
         n_step_cells=n_left or slot.n_decode_step_cells,
         needs_refill=True,
         group_id=None,
-        **_in_line(view),
+        **line,
     )
-    return _with(view, gone)
+    ledger.put(gone)
 
 
-def _in_line(view: View) -> dict[str, Any]:
-    """What the end of the line changes on whoever joins it."""
+def _in_line(ledger: Ledger) -> dict[str, Any]:
+    """What the end of the line changes on a slot that joins it."""
     return {
-        "parked_at_s": view.now_s,
-        "park_order": 1 + max(slot.park_order for slot in view.slots),
+        "parked_at_s": ledger.now_s,
+        "park_order": 1 + max(slot.park_order for slot in ledger.slots()),
         "n_tokens_since_park": 0,
         "is_park_refusal_known": False,
         "is_rotation_refusal_known": False,
     }
 
 
-def _n_freed_by_park(view: View, slot: SlotView) -> int:
+def _n_freed_cells(ledger: Ledger, slot: SlotView) -> int:
     """Its own cells; and, if it is the last of its group to leave, those that the group shared."""
     if slot.group_id is None:
         return slot.n_cells_owned
-    others = (other for other in view.slots if other.group_id == slot.group_id and other.slot_id != slot.slot_id)
-    stays = any(other.phase in RESIDENT_PHASES or _holds_until_completion(other) for other in others)
-    return slot.n_cells_owned if stays else view.group(slot.group_id).n_cells_owned
+    others = (other for other in ledger.slots() if other.group_id == slot.group_id and other.slot_id != slot.slot_id)
+    stays = any(other.slot_id in ledger.residents or _holds_until_completion(other) for other in others)
+    return slot.n_cells_owned if stays else ledger.groups[slot.group_id].n_cells_owned
 
 
 def _holds_until_completion(slot: SlotView) -> bool:
     return slot.phase is SlotPhase.PREEMPTING and slot.has_transfer_in_flight and slot.frees_on_completion
 
 
-def _restoring(view: View, slot: SlotView) -> View:
+def _restore(ledger: Ledger, slot: SlotView) -> None:
     n_taken = slot.n_cells
     if slot.group_id is not None:  # the first one back brings what they share; the rest find it there
-        group = view.group(slot.group_id)
+        group = ledger.groups[slot.group_id]
         n_taken = group.n_cells - group.n_cells_owned
+        ledger.groups[slot.group_id] = replace(group, n_cells_owned=group.n_cells)
     back = replace(
         slot,
         phase=SlotPhase.RESTORING,
         n_cells_owned=n_taken,
-        resident_since_s=view.now_s,
+        resident_since_s=ledger.now_s,
         parked_for_request=None,
         has_run_since_restore=False,
         has_transfer_in_flight=True,
     )
-    return _with(view, back, n_used=n_taken)
+    ledger.put(back, n_used=n_taken)
 
 
-def _refilling(view: View, slot: SlotView) -> SlotView:
+def _refilling(ledger: Ledger, slot: SlotView) -> SlotView:
     n_tokens = slot.n_cells + slot.n_prompt_left
     return replace(
         slot,
         phase=SlotPhase.PROCESSING_PROMPT,
         n_cells=0,
         n_prompt_left=n_tokens,
-        n_step_cells=min(n_tokens, view.n_batch_tokens),
-        resident_since_s=view.now_s,
+        n_step_cells=min(n_tokens, ledger.n_batch_tokens),
+        resident_since_s=ledger.now_s,
         parked_for_request=None,
         has_run_since_restore=False,
         needs_refill=False,
     )
 
 
-def _trimmed(view: View, slot: SlotView, n_keep_cells: int) -> View:
+def _trim(ledger: Ledger, slot: SlotView, n_keep_cells: int) -> None:
     n_freed = n_trimmed_cells(slot, n_keep_cells)
     n_lost = max(0, slot.n_kept_cells - n_keep_cells)  # kept prefix given up: the prompt has to process it again
     n_prompt_left = slot.n_prompt_left + n_lost
@@ -187,22 +191,6 @@ def _trimmed(view: View, slot: SlotView, n_keep_cells: int) -> View:
         n_cells_owned=slot.n_cells_owned - n_freed,
         n_kept_cells=slot.n_kept_cells - n_lost,
         n_prompt_left=n_prompt_left,
-        n_step_cells=slot.n_step_cells if slot.is_media_step else min(n_prompt_left, view.n_batch_tokens),
+        n_step_cells=slot.n_step_cells if slot.is_media_step else min(n_prompt_left, ledger.n_batch_tokens),
     )
-    return _with(view, trimmed, n_used=-n_freed)
-
-
-def _after_limit(slot: SlotView, action: Action) -> SlotView:
-    match action:
-        case HoldPrompt():
-            return slot if slot.phase is SlotPhase.STARTED else replace(slot, n_step_cells=0)
-        case LimitPrompt():
-            return replace(slot, n_step_cells=action.n_tokens)
-        case LimitDraft():
-            return replace(slot, n_step_cells=1 + action.n_draft_tokens)
-        case RefuseRotation():
-            return replace(slot, is_rotation_refusal_known=True)
-        case RefusePark():
-            return replace(slot, is_park_refusal_known=True)
-        case _:
-            return slot
+    ledger.put(trimmed, n_used=-n_freed)

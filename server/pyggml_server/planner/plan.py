@@ -37,11 +37,13 @@ class Park:
     the parked slot (`SlotView.parked_for_request`) so that this prompt, and not the slot itself, takes the room.
     If it cannot be carried out, stop, and decide again with the slot in `View.refused_parks`. The parks of a group
     follow one another and are made all together or not at all: half a group in line would pass who was parked since.
+    `leaves_group`: this member alone leaves, with a copy of what the group shares. It shares nothing from then on.
     """
 
     slot_id: int
     reason: Reason
     for_request: int | None = None
+    leaves_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)

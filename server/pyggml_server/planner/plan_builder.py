@@ -1,21 +1,22 @@
-"""A plan in the making: the orders so far and the view that they leave behind. Lives inside one call of `decide`."""
+"""A plan in the making: the orders so far and what they leave behind. Lives inside one call of `decide`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from pyggml_server.planner.effects import apply_to, start_prompt
-from pyggml_server.planner.plan import Action, Park, Plan, Recompute
+from pyggml_server.planner.ledger import Ledger
+from pyggml_server.planner.plan import Action, HoldPrompt, Park, Plan, Reason, Recompute
 from pyggml_server.planner.view import SlotView, View
 
 
 class PlanBuilder:
-    """Grows by `add`; `view` is always the view after every order so far, `newcomers` the prompts it lets start."""
+    """Grows by `add`; `ledger` is always the pool after every order so far, `newcomers` the prompts it lets start."""
 
-    __slots__ = ("_actions", "_parked", "newcomers", "view")
+    __slots__ = ("_actions", "_parked", "ledger", "newcomers")
 
     def __init__(self, view: View) -> None:
-        self.view = view
+        self.ledger = Ledger(view)
         self._actions: list[Action] = []
         self._parked: set[int] = set()
         self.newcomers: set[int] = set()
@@ -27,14 +28,18 @@ class PlanBuilder:
     def extend(self, actions: Iterable[Action]) -> None:
         for action in actions:
             self._actions.append(action)
-            self.view = apply_to(self.view, action)
+            apply_to(self.ledger, action)
             if isinstance(action, Park | Recompute):
                 self._parked.add(action.slot_id)
 
     def start(self, slot: SlotView) -> None:
         """Let a started prompt take its chunk in this pass: no order is needed, but those after it must count it."""
-        self.view = start_prompt(self.view, slot)
+        start_prompt(self.ledger, slot)
         self.newcomers.add(slot.slot_id)
+
+    def hold(self, started: SlotView, why: Reason) -> None:
+        """Leave a started prompt out of this pass. It has no step that the others would have to count."""
+        self._actions.append(HoldPrompt(started.slot_id, why))
 
     def has_parked(self, slot: SlotView) -> bool:
         """Whether this plan parks the slot, or drops its cells: then it does not bring it back."""

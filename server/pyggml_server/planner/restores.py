@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pyggml_server.planner.margins import n_restore_short, parks_in_flight, runners
 from pyggml_server.planner.plan import FailContext, LimitDraft, Reason, Refill, Restore
 from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.reclaim import n_reclaimable_cells, reclaim_actions, reclaim_prefixes
+from pyggml_server.planner.reclaim import reclaim_actions, reclaim_prefixes
+from pyggml_server.planner.shortage import restore_shortage
 from pyggml_server.planner.units import Unit, is_restorable, waiting_unit
-from pyggml_server.planner.view import View
 
 
 def restore_line(builder: PlanBuilder, policy: Policy) -> None:
@@ -19,10 +18,10 @@ def restore_line(builder: PlanBuilder, policy: Policy) -> None:
 
 def ready_head(builder: PlanBuilder) -> Unit | None:
     """The head of the line, if its state lies whole on the host and this plan did not park it."""
-    line = builder.view.waiting()
+    line = builder.ledger.line
     if not line:
         return None
-    unit = waiting_unit(builder.view, line[0])
+    unit = waiting_unit(builder.ledger, line[0])
     if not is_restorable(unit) or any(builder.has_parked(slot) for slot in unit):
         return None
     return unit
@@ -30,25 +29,23 @@ def ready_head(builder: PlanBuilder) -> Unit | None:
 
 def admit(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> bool:
     """Restore the unit if it may come in; True when the line has moved on (restored, or failed for good)."""
-    if not fits_after_reclaim(builder.view, unit, policy):
-        if runners(builder.view) or parks_in_flight(builder.view):
+    ledger = builder.ledger
+    n_short = restore_shortage(ledger, unit, policy).n_short
+    if n_short > ledger.n_reclaimable_cells:
+        if ledger.runners or ledger.parks_in_flight:
             return False  # somebody will end, or be parked
         return _admit_alone(builder, policy, unit, reason)
-    builder.extend(reclaim_actions(builder.view, n_restore_short(builder.view, unit, policy), reason))
+    builder.extend(reclaim_actions(ledger, n_short, reason))
     builder.extend(_returns(unit, reason))
     return True
 
 
-def fits_after_reclaim(view: View, unit: Unit, policy: Policy) -> bool:
-    """Whether it would be admitted once the cells that cost nobody a park are given up."""
-    return n_restore_short(view, unit, policy) <= n_reclaimable_cells(view)
-
-
 def _admit_alone(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> bool:
     """Nothing runs and nothing will complete, so waiting would be for ever: clear the pool for it, or fail it."""
-    builder.extend(reclaim_actions(builder.view, n_restore_short(builder.view, unit, policy), reason))
-    builder.extend(reclaim_prefixes(builder.view, n_restore_short(builder.view, unit, policy), reason))
-    n_short = n_restore_short(builder.view, unit, policy)
+    ledger = builder.ledger
+    builder.extend(reclaim_actions(ledger, restore_shortage(ledger, unit, policy).n_short, reason))
+    builder.extend(reclaim_prefixes(ledger, restore_shortage(ledger, unit, policy).n_short, reason))
+    n_short = restore_shortage(ledger, unit, policy).n_short
     n_draft = sum(_n_draft_cells(slot.n_prompt_left, slot.n_step_cells) for slot in unit)
     if n_short > n_draft:
         builder.extend(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE) for slot in unit)

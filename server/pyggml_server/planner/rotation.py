@@ -1,144 +1,178 @@
 """A turn for whoever waited too long (rule 7): a parked chat, or a prompt without cells. Off while `rotate_s` is 0.
 
 Both stand in one line by the time since which they wait, so that chats that take turns with each other cannot keep a
-prompt out for ever. The residents who have been in the longest leave, as few as it takes. A resident keeps its place
-for `rotate_s` too: with a long line every pass would rotate otherwise, and a turn would be one token long.
+prompt out for ever. Those residents leave who have been in the longest: of the first of them who make the room, the
+fewest that it takes. For a prompt, those who passed it leave before all others. A resident keeps its place for
+`rotate_s` too: with a long line every pass would rotate otherwise, and a turn would be one token long.
+
 No rotation starts while a park is in flight. A rotation whose copy completes late is decided again on the pass that
 sees it complete, and the waiter finds the room. The last resident may leave: the waiter takes its place.
-A budget that could hold the resident, but not beside what it holds now, gives no turn. One that could not hold it even
-alone is no reason to let others wait for ever: then the resident leaves without its state (rule 8).
+
+Rule 8 goes before rule 7: where host memory cannot hold the states of those who have been in the longest, the next ones
+are asked. Only where no set of parks would do, a resident may leave without its state, and only one that the budget
+could not hold even if it held nothing else: that one would keep others out for ever. Otherwise there is no turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pyggml_server.planner.budget import give_backs_for_park
-from pyggml_server.planner.margins import n_restore_short, n_step_short, promised_prompts
-from pyggml_server.planner.plan import Reason, Recompute, RefuseRotation
+from pyggml_server.planner.budget import room_for_parks_bytes
+from pyggml_server.planner.choice import Candidate, Leaving, Limits, could_be_enough
+from pyggml_server.planner.ledger import Ledger
+from pyggml_server.planner.plan import Reason, RefuseRotation
 from pyggml_server.planner.plan_builder import PlanBuilder
-from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.reclaim import (
-    n_reclaimable_cells,
-    n_reclaimable_prefix_cells,
-    reclaim_actions,
-    reclaim_prefixes,
-)
+from pyggml_server.planner.policy import Policy, VictimPolicy
+from pyggml_server.planner.reclaim import n_reclaimable_prefix_cells, reclaim_actions, reclaim_prefixes
 from pyggml_server.planner.restores import admit, ready_head
+from pyggml_server.planner.shortage import Shortage, restore_shortage, step_shortage
 from pyggml_server.planner.units import Unit, is_parkable, resident_units
-from pyggml_server.planner.victims import frees_late, park_actions, without
-from pyggml_server.planner.view import SlotPhase, SlotView, View
+from pyggml_server.planner.victims import (
+    Passers,
+    Terms,
+    candidate_of,
+    choose_from_tiers,
+    frees_late,
+    leave_actions,
+    rank_of,
+)
+from pyggml_server.planner.view import SlotPhase, SlotView
+
+#: Who was in the longest is a matter of tiers here, whatever `--preempt-policy` says.
+_FEWEST_CELLS = rank_of(Policy(victim=VictimPolicy.SMALLEST))
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The cells that a turn takes. What waiting prompts hold is given up for it too, `keep_slot`'s own prefix aside:
-    they wait behind it, and must not keep it out."""
+class Turn:
+    """What a turn takes. What waiting prompts hold is given up for it too, the prompt's own prefix aside: they wait
+    behind it, and must not keep it out."""
 
-    short_of: Callable[[View], int]
-    keep_slot: int | None = None
+    waiter: SlotView
+    policy: Policy
+    head: Unit = ()  # empty: the waiter is a prompt
 
-    def fits(self, view: View) -> bool:
-        """Whether the room is there once everything that costs nobody a park is given up."""
-        return self.short_of(view) <= n_reclaimable_cells(view) + n_reclaimable_prefix_cells(view, self.keep_slot)
+    @property
+    def keep_slot(self) -> int | None:
+        return None if self.head else self.waiter.slot_id
+
+    def shortage(self, ledger: Ledger, n_more_cells: int = 0) -> Shortage:
+        if self.head:
+            return restore_shortage(ledger, self.head, self.policy, n_more_cells)
+        prompt = ledger.slot(self.waiter.slot_id)
+        return step_shortage(ledger, [prompt.as_whole()], n_more_cells)
+
+    def shortage_after_reclaim(self, ledger: Ledger) -> Shortage:
+        """What is short once everything that costs nobody a park is given up."""
+        return self.shortage(ledger, ledger.n_reclaimable_cells + n_reclaimable_prefix_cells(ledger, self.keep_slot))
 
 
 def give_prompt_its_turn(builder: PlanBuilder, policy: Policy) -> bool:
     """Start the first prompt in line if its turn has come, parking for it whom it takes and the budget allows.
 
-    False when whoever is parked has to wait for that: they were parked later than this prompt began to wait, and small
+    False when the parked have to wait for that: they were parked later than this prompt began to wait, and small
     ones that come in first would keep the room for it from ever being whole.
     """
-    prompt = next(iter(builder.view.started()), None)
-    if prompt is None or not has_turn(builder.view, policy, prompt) or _starts_anyway(builder.view, prompt):
+    ledger = builder.ledger
+    prompt = next(iter(ledger.started), None)
+    if prompt is None or not has_turn(ledger, policy, prompt) or _starts_anyway(ledger, prompt):
         return True
-    whole = replace(prompt, n_step_cells=prompt.n_prompt_left, is_media_step=True)  # uncut, and beyond one batch
-    room = Room(lambda view: n_step_short(view, [whole]), keep_slot=prompt.slot_id)
-    if _may_rotate(builder, prompt) and _make_room(builder, policy, prompt, room, for_request=prompt.request_order):
-        builder.start(builder.view.slot(prompt.slot_id))
+    turn = Turn(prompt, policy)
+    if _may_rotate(builder, prompt) and _make_room(builder, turn, for_request=prompt.request_order):
+        builder.start(ledger.slot(prompt.slot_id))
         return True
     # host memory refuses it its turn: the parked, who would give memory back, must not wait for that
-    return bool(builder.view.slot(prompt.slot_id).is_rotation_refusal_known or builder.view.refused_parks)
+    return bool(ledger.slot(prompt.slot_id).is_rotation_refusal_known or ledger.refused_parks)
 
 
 def give_head_its_turn(builder: PlanBuilder, policy: Policy) -> None:
     """Park the longest residents for the head of the line, if its turn has come and the budget holds all states."""
-    head = ready_head(builder)
-    if head is None or policy.rotate_s <= 0 or not _is_due(builder.view, policy, head[0].parked_at_s):
+    if policy.rotate_s <= 0:
         return
-    room = Room(lambda view: n_restore_short(view, head, policy))
-    if _may_rotate(builder) and _make_room(builder, policy, head[0], room):
+    head = ready_head(builder)
+    if head is None or not _is_due(builder.ledger, policy, head[0].parked_at_s):
+        return
+    if _may_rotate(builder) and _make_room(builder, Turn(head[0], policy, head)):
         admit(builder, policy, head, Reason.ROTATION)
+
+
+def has_turn(ledger: Ledger, policy: Policy, slot: SlotView) -> bool:
+    """Whether this started prompt has waited longer than the delay, and longer than everybody who is parked."""
+    if policy.rotate_s <= 0 or not _is_due(ledger, policy, slot.started_at_s):
+        return False
+    line = ledger.line
+    return not line or slot.started_at_s < line[0].parked_at_s
 
 
 def _may_rotate(builder: PlanBuilder, prompt: SlotView | None = None) -> bool:
     """Whether no park is in flight or ordered, and no other prompt was promised the room that a park makes."""
-    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in builder.view.slots)
-    return not (builder.has_parks or is_leaving or any(slot != prompt for slot in promised_prompts(builder.view)))
+    ledger = builder.ledger
+    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in ledger.line)
+    return not (builder.has_parks or is_leaving or any(slot != prompt for slot in ledger.promised))
 
 
-def has_turn(view: View, policy: Policy, slot: SlotView) -> bool:
-    """Whether this started prompt has waited longer than the delay, and longer than everybody who is parked."""
-    line = view.waiting()
-    is_first = not line or slot.started_at_s < line[0].parked_at_s
-    return policy.rotate_s > 0 and is_first and _is_due(view, policy, slot.started_at_s)
+def _starts_anyway(ledger: Ledger, slot: SlotView) -> bool:
+    return not ledger.line and step_shortage(ledger, [slot]).n_short <= ledger.n_reclaimable_cells
 
 
-def _starts_anyway(view: View, slot: SlotView) -> bool:
-    return not view.waiting() and n_step_short(view, [slot]) <= n_reclaimable_cells(view)
+def _is_due(ledger: Ledger, policy: Policy, waits_since_s: float) -> bool:
+    return ledger.now_s - waits_since_s > policy.rotate_s
 
 
-def _is_due(view: View, policy: Policy, waits_since_s: float) -> bool:
-    return view.now_s - waits_since_s > policy.rotate_s
-
-
-def _make_room(
-    builder: PlanBuilder, policy: Policy, waiter: SlotView, room: Room, for_request: int | None = None
-) -> bool:
+def _make_room(builder: PlanBuilder, turn: Turn, for_request: int | None = None) -> bool:
     """Make all of this room, at once. False when it cannot be made, or comes free only later."""
-    leaving = _leaving(builder.view, policy, room)
+    leaving = _leaving(builder, turn)
     if leaving is None:
         return False
-    if not _budget_holds(builder.view, leaving):
-        if not waiter.is_rotation_refusal_known:
-            builder.add(RefuseRotation(waiter.slot_id, Reason.BUDGET_TOO_SMALL))
-        return False
-    for unit in leaving:
-        parks = park_actions(builder.view, unit, Reason.ROTATION, for_request)
-        builder.extend(parks or [Recompute(slot.slot_id, Reason.ROTATION) for slot in unit])
-        if parks and frees_late(unit):
+    ledger = builder.ledger
+    for one in sorted(leaving, key=_resident_since):
+        builder.extend(leave_actions(ledger, one, Reason.ROTATION, for_request))
+        if frees_late(one):
             return False
-    builder.extend(reclaim_actions(builder.view, room.short_of(builder.view), Reason.ROTATION))
-    builder.extend(reclaim_prefixes(builder.view, room.short_of(builder.view), Reason.ROTATION, room.keep_slot))
+    builder.extend(reclaim_actions(ledger, turn.shortage(ledger).n_short, Reason.ROTATION))
+    builder.extend(reclaim_prefixes(ledger, turn.shortage(ledger).n_short, Reason.ROTATION, turn.keep_slot))
     return True
 
 
-def _leaving(view: View, policy: Policy, room: Room) -> list[Unit] | None:
-    """Who leaves so that it fits; None when those who had their turn do not make room enough."""
-    leaving: list[Unit] = []
-    parkable = [unit for unit in resident_units(view) if is_parkable(view, unit)]
-    had_turn = [unit for unit in parkable if view.now_s - unit[0].resident_since_s >= policy.rotate_s]
-    had_turn.sort(key=lambda unit: (unit[0].resident_since_s, unit[0].slot_id))
-    unlimited = replace(view, ram_limit_bytes=None)  # whether the budget holds it too is the next question
-    while not room.fits(unlimited):
-        if not had_turn:
-            return None
-        leaving.append(had_turn.pop(0))
-        unlimited = without(unlimited, leaving[-1])
+def _leaving(builder: PlanBuilder, turn: Turn) -> list[Leaving] | None:
+    """Who leaves so that it fits; None when those who may be asked do not make room enough, or host memory refuses."""
+    ledger = builder.ledger
+    shortage = turn.shortage_after_reclaim(ledger)
+    if shortage.n_short <= 0:
+        return []
+    within_budget = Limits(room_for_parks_bytes(ledger))
+    tiers = _tiers(ledger, turn, shortage)
+    leaving = choose_from_tiers(tiers, shortage, within_budget, _FEWEST_CELLS)
+    if leaving is None and could_be_enough([one for tier in tiers for one in tier], shortage, Limits()):
+        tiers = _tiers(ledger, turn, shortage, may_drop=True)
+        leaving = choose_from_tiers(tiers, shortage, within_budget, _FEWEST_CELLS)
+        if leaving is None and not turn.waiter.is_rotation_refusal_known:
+            builder.add(RefuseRotation(turn.waiter.slot_id, Reason.BUDGET_TOO_SMALL))
     return leaving
 
 
-def _budget_holds(view: View, leaving: list[Unit]) -> bool:
-    """Whether all their states fit beside those that are parked; a head's buffer is kept through its restore. Those
-    that never could are left out of it: they leave without."""
-    for unit in leaving:
-        if give_backs_for_park(view, unit) is None and not _is_beyond_budget(view, unit):
-            return False
-        view = without(view, unit)
-    return True
+def _tiers(ledger: Ledger, turn: Turn, shortage: Shortage, *, may_drop: bool = False) -> list[Sequence[Candidate]]:
+    """Those who passed the prompt, and then who had their turn, one after another."""
+    units = [unit for unit in resident_units(ledger) if is_parkable(ledger, unit)]
+    passers = Passers([] if turn.head else [turn.waiter])
+    passed = [unit for unit in units if passers.has(unit)]
+    had_turn = [
+        unit for unit in units if unit not in passed and ledger.now_s - unit[0].resident_since_s >= turn.policy.rotate_s
+    ]
+    had_turn.sort(key=lambda unit: (unit[0].resident_since_s, unit[0].slot_id))
+
+    def candidate(unit: Unit) -> Candidate:
+        is_dropped = may_drop and _is_beyond_budget(ledger, unit)
+        return candidate_of(ledger, unit, shortage, Terms(may_drop=is_dropped))
+
+    return [[candidate(unit) for unit in passed], *([candidate(unit)] for unit in had_turn)]
 
 
-def _is_beyond_budget(view: View, unit: Unit) -> bool:
+def _resident_since(leaving: Leaving) -> tuple[float, int]:
+    first = leaving.candidate.unit[0]
+    return (first.resident_since_s, first.slot_id)
+
+
+def _is_beyond_budget(ledger: Ledger, unit: Unit) -> bool:
     """Whether its state would not fit even if nothing else were held."""
-    return view.ram_limit_bytes is not None and sum(slot.state_bytes for slot in unit) > view.ram_limit_bytes
+    return ledger.ram_limit_bytes is not None and sum(slot.state_bytes for slot in unit) > ledger.ram_limit_bytes

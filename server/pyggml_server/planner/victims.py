@@ -1,85 +1,145 @@
-"""Whom to park (rule 5). Pure choice; the caller orders the parks.
+"""Whom to park (rule 5): who may leave, in which order they are asked, and what host memory holds of them.
 
-Of the units that may be parked and fit the host-memory budget:
-1. one whose owned cells alone cover the shortage, by policy;
-2. else one whose leaving ends the shortage because its own step goes too (a prompt that wants a large chunk);
-3. else the one with the most owned cells, and then again: no single park is enough, so as few as possible.
-The last resident is never parked, nor one that owns no cells. If all together are not enough, nobody is parked: a
-park that does not help is only a copy.
-
-With `may_drop` those that the budget (or an allocation) refuses leave too: without their state (rule 8).
+Candidates stand in tiers: those of a later tier are looked at only where the tiers before it are not enough. The last
+resident is never parked, nor one that owns no cells. If all together are not enough, nobody is parked: a park that does
+not help is only a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from pyggml_server.planner.budget import give_backs_for_park
-from pyggml_server.planner.effects import apply_completed, apply_to
+from pyggml_server.planner.budget import give_backs_for_park, room_for_parks_bytes
+from pyggml_server.planner.choice import Candidate, Leaving, Limits, Looks, Rank, cheapest, could_be_enough
+from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.plan import Action, Park, Reason, Recompute, RefusePark
 from pyggml_server.planner.policy import Policy, VictimPolicy
+from pyggml_server.planner.shortage import Shortage
 from pyggml_server.planner.units import Unit, is_droppable, is_parkable, n_owned_cells, resident_units
-from pyggml_server.planner.view import View
+from pyggml_server.planner.view import SlotView
 
-ShortageOf = Callable[[View], int]
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms residents may be asked to leave.
+
+    may_drop        those that host memory refuses leave too, without their state (rule 8).
+    splits_groups   the members of a group leave one by one, each with a copy of what they share.
+    ignores_budget  as if host memory had no limit.
+    newcomers       prompts that this plan lets start: they stay, and make nobody else less than the last resident.
+    waiter          the prompt for which room is made: who passed it leaves first, and neither makes anybody else less
+                    than the last resident. None: room for those who run.
+    """
+
+    may_drop: bool = False
+    splits_groups: bool = False
+    ignores_budget: bool = False
+    newcomers: Collection[int] = ()
+    waiter: SlotView | None = None
 
 
 def choose_victims(
-    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = (), *, may_drop: bool = False
-) -> list[Unit] | None:
-    """The units to park, in order, until `short_of` is at most 0; None when parking everybody allowed is not enough.
-
-    `newcomers` are prompts that this plan lets start: they do not make anybody else less than the last resident.
-    """
-    chosen: list[Unit] = []
-    while short_of(view) > 0:
-        unit = next_victim(view, policy, short_of, newcomers, may_drop=may_drop)
-        if unit is None:
-            return None
-        chosen.append(unit)
-        view = without(view, unit)
-    return chosen
-
-
-def next_victim(
-    view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = (), *, may_drop: bool = False
-) -> Unit | None:
-    """The unit to park now, or None when nobody may be parked."""
-    residents = [unit for unit in resident_units(view) if unit[0].slot_id not in newcomers]
-    if len(residents) < 2:
+    ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | None = None, looks: Looks | None = None
+) -> list[Leaving] | None:
+    """Who leaves so that nothing is short any more; None when parking everybody allowed is not enough."""
+    terms = terms or Terms()
+    if shortage.n_short <= 0:
+        return []
+    if not _could_ever_help(ledger, shortage, terms):
         return None
-    free = [
-        unit
-        for unit in residents
-        if n_owned_cells(view, unit) and (_may_park(view, unit) or (may_drop and is_droppable(unit)))
-    ]
-    n_short = short_of(view)
-    covering = [unit for unit in free if n_owned_cells(view, unit) >= n_short]
-    ending = covering or [unit for unit in free if short_of(without(view, unit)) <= 0]
-    if ending:
-        return min(ending, key=lambda unit: _rank(view, unit, policy))
-    return min(free, key=lambda unit: (-n_owned_cells(view, unit), _rank(view, unit, policy)), default=None)
+    passers = Passers(ledger.started if terms.waiter is None else [terms.waiter])
+    units = [unit for unit in _units(ledger, terms) if unit[0].slot_id not in terms.newcomers]
+    passed = [passers.has(unit) for unit in units]
+    is_counted = [terms.waiter is None or not has_passed for has_passed in passed]
+    tiers: tuple[list[Candidate], list[Candidate]] = ([], [])
+    for unit, has_passed, counts in zip(units, passed, is_counted, strict=True):
+        candidate = candidate_of(ledger, unit, shortage, terms, is_counted=counts)
+        if candidate.n_owned_cells and (candidate.can_park or candidate.can_drop):
+            tiers[not has_passed].append(candidate)
+    room_bytes = None if terms.ignores_budget else room_for_parks_bytes(ledger)
+    n_counted = sum(is_counted)
+    limits = Limits(room_bytes, n_counted - 1 if n_counted else None)
+    return choose_from_tiers(tiers, shortage, limits, rank_of(policy), looks)
 
 
-def park_actions(view: View, unit: Unit, reason: Reason, for_request: int | None = None) -> list[Action] | None:
-    """The orders that park this unit, idle buffers given back first; None when the budget refuses it."""
-    give_backs = give_backs_for_park(view, unit)
-    if give_backs is None:
-        return None
-    return [*give_backs, *(Park(slot.slot_id, reason, for_request) for slot in unit)]
+def choose_from_tiers(
+    tiers: Iterable[Sequence[Candidate]],
+    shortage: Shortage,
+    limits: Limits,
+    rank: Rank,
+    looks: Looks | None = None,
+) -> list[Leaving] | None:
+    """The cheapest set of the first tiers that have one."""
+    candidates: list[Candidate] = []
+    looks = looks or Looks()
+    for tier in tiers:
+        candidates.extend(tier)
+        if not tier or not could_be_enough(candidates, shortage, limits):
+            continue
+        leaving = cheapest(candidates, shortage, limits, rank, looks)
+        if leaving is not None:
+            return leaving
+    return None
 
 
-def leave_actions(view: View, unit: Unit, reason: Reason) -> list[Action]:
-    """The orders that take this unit out of the pool: with its state if that can be kept, else without."""
-    parks = park_actions(view, unit, reason) if is_parkable(view, unit) else None
-    return parks if parks is not None else [Recompute(slot.slot_id, reason) for slot in unit]
+def n_state_bytes(unit: Unit) -> int:
+    """Host memory that the unit takes while it is parked: its states, or buffers that it has if they are larger."""
+    return sum(max(slot.state_bytes, slot.buffer_bytes) for slot in unit)
 
 
-def refusals(view: View, policy: Policy, short_of: ShortageOf, newcomers: Collection[int] = ()) -> list[RefusePark]:
-    """The budget refuses the park of the unit that would be the first victim if it did not."""
-    victims = choose_victims(replace(view, ram_limit_bytes=None), policy, short_of, newcomers)
-    return refusal(victims[0]) if victims and give_backs_for_park(view, victims[0]) is None else []
+def candidate_of(ledger: Ledger, unit: Unit, shortage: Shortage, terms: Terms, *, is_counted: bool = True) -> Candidate:
+    n_owned = unit[0].n_cells_owned if terms.splits_groups else n_owned_cells(ledger, unit)
+    return Candidate(
+        unit,
+        n_owned,
+        shortage.share_of(unit, n_owned),
+        n_bytes=n_state_bytes(unit),
+        can_park=is_parkable(ledger, unit),
+        can_drop=terms.may_drop and is_droppable(unit),
+        leaves_group=terms.splits_groups and unit[0].group_id is not None,
+        is_counted=is_counted,
+        order=min(slot.request_order for slot in unit),
+    )
+
+
+class Passers:
+    """Who got cells although an earlier prompt waits for some (rule 6)."""
+
+    def __init__(self, waiting: Sequence[SlotView]) -> None:
+        self._waiting = waiting
+        self._first_order = min((slot.request_order for slot in waiting), default=0)
+
+    def has(self, unit: Unit) -> bool:
+        return bool(self._waiting) and all(map(self._has_passed, unit))
+
+    def _has_passed(self, slot: SlotView) -> bool:
+        """It came later, in the line and to its slot, than one that still waits."""
+        return slot.request_order > self._first_order and any(
+            slot.request_order > waiter.request_order and slot.started_at_s >= waiter.started_at_s
+            for waiter in self._waiting
+        )
+
+
+def leave_actions(ledger: Ledger, leaving: Leaving, reason: Reason, for_request: int | None = None) -> list[Action]:
+    """The orders that take a chosen unit out of the pool, idle buffers given back first."""
+    unit = leaving.candidate.unit
+    if leaving.is_dropped:
+        return [Recompute(slot.slot_id, reason) for slot in unit]
+    parks = [Park(slot.slot_id, reason, for_request, leaving.candidate.leaves_group) for slot in unit]
+    return [*(give_backs_for_park(ledger, unit) or ()), *parks]
+
+
+def refusals(ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | None = None) -> list[RefusePark]:
+    """Says that the budget refuses the park of the unit that would be the first victim without a budget."""
+    room_bytes = room_for_parks_bytes(ledger)
+    if room_bytes is None:
+        return []
+    without_budget = replace(terms or Terms(), ignores_budget=True)
+    victims = choose_victims(ledger, policy, shortage, without_budget, Looks(0))  # the largest first will do
+    if not victims or victims[0].candidate.n_bytes <= room_bytes:
+        return []
+    return refusal(victims[0].candidate.unit)
 
 
 def refusal(unit: Unit) -> list[RefusePark]:
@@ -87,29 +147,36 @@ def refusal(unit: Unit) -> list[RefusePark]:
     return [] if unit[0].is_park_refusal_known else [RefusePark(unit[0].slot_id, Reason.BUDGET_TOO_SMALL)]
 
 
-def frees_late(unit: Unit) -> bool:
+def frees_late(leaving: Leaving) -> bool:
     """Whether its cells come free only when the copy completes."""
-    return any(slot.frees_on_completion for slot in unit)
+    return not leaving.is_dropped and any(slot.frees_on_completion for slot in leaving.candidate.unit)
 
 
-def without(view: View, unit: Unit) -> View:
-    """The view once this unit has left, and its park, if it is one, has completed."""
-    for action in leave_actions(view, unit, Reason.STEP_SHORT):
-        view = apply_completed(view, action) if isinstance(action, Park) else apply_to(view, action)
-    return view
-
-
-def _may_park(view: View, unit: Unit) -> bool:
-    return is_parkable(view, unit) and give_backs_for_park(view, unit) is not None
-
-
-def _rank(view: View, unit: Unit, policy: Policy) -> tuple[int, int]:
-    """Smaller goes first; between equals the youngest, who has waited least."""
-    order = min(slot.request_order for slot in unit)
+def rank_of(policy: Policy) -> Rank:
+    """Smaller goes first. Of equals the youngest, who has waited least."""
     match policy.victim:
         case VictimPolicy.SMALLEST:
-            return (n_owned_cells(view, unit), -order)
+            return lambda set_: (sum(c.n_owned_cells for c in set_), *sorted(-c.order for c in set_))
         case VictimPolicy.YOUNGEST:
-            return (-order, 0)
+            return lambda set_: tuple(sorted(-c.order for c in set_))
         case VictimPolicy.OLDEST:
-            return (order, 0)
+            return lambda set_: tuple(sorted(c.order for c in set_))
+
+
+def _units(ledger: Ledger, terms: Terms) -> list[Unit]:
+    return [(slot,) for slot in ledger.residents.values()] if terms.splits_groups else resident_units(ledger)
+
+
+def _could_ever_help(ledger: Ledger, shortage: Shortage, terms: Terms) -> bool:
+    """Whether it would be enough if all but the smallest resident left. A quick no: the usual answer while a prompt
+    waits pass after pass."""
+    slots = ledger.residents.values()
+    waiter = terms.waiter
+    may_all_leave = waiter is not None and any(slot.request_order > waiter.request_order for slot in slots)
+    if len(slots) < 2 and not may_all_leave:
+        return False
+    n_shared = sum(group.n_cells_owned for group in ledger.groups.values())
+    n_cells = ledger.n_resident_cells + ledger.n_step_cells + ledger.n_chunk_cells + ledger.n_beyond_cells + n_shared
+    n_ahead = shortage.n_steps_ahead * ledger.n_decode_cells
+    n_staying = 0 if may_all_leave else min(slot.n_cells_owned for slot in slots)
+    return shortage.n_short - n_cells - n_ahead + n_staying <= 0

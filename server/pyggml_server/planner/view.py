@@ -10,12 +10,14 @@ cells that its next decode takes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
 class SlotPhase(Enum):
     """Where a slot is in its life. `engine.slot_states` holds the moves between them."""
+
+    __hash__ = object.__hash__  # Enum's own is a Python function, and the rules look phases up all the time
 
     IDLE = "idle"
     WAIT_OTHER = "wait_other"
@@ -115,6 +117,10 @@ class SlotView:
         """Cells without which it can never go on, even with the pool to itself: the whole prompt, or one token."""
         n_base = self.n_kept_cells if self.phase is SlotPhase.STARTED else self.n_cells
         return n_base + (self.n_prompt_left or 1)
+
+    def as_whole(self) -> SlotView:
+        """The prompt as if it took all of its tokens in its next step: uncut, and beyond one batch."""
+        return replace(self, n_step_cells=self.n_prompt_left, is_media_step=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,19 @@ def test_answers_and_a_chat_that_overflow_the_pool_all_finish(
     assert counters.preemptions_total == counters.restores_total >= 1
 
 
+def test_answers_that_outgrow_the_pool_together_all_finish(
+    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """100 tokens of prompt and 90 for each of three are 370 of 256 cells; each alone has 190."""
+    argv = server_argv(smollm2_path, n_ctx=256)
+    with watched(monkeypatch, caplog), EngineHarness(argv) as harness:
+        running = harness.run(**answers(3, 90, prompt=[100] * 100))
+        counters = harness.engine.snapshot().counters
+    assert [running.result(i)["tokens_predicted"] for i in range(3)] == [90, 90, 90]
+    assert counters.preemptions_total == counters.restores_total >= 1
+    assert (counters.recomputes_total, counters.preempt_ram_bytes) == (0, 0)
+
+
 def test_answers_with_a_draft_share_its_cells_too(
     smollm2_path: Path, draft_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,7 +46,7 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         if slot.state.is_preempted:
             return True  # it left with those that share its prompt
-        unit = shared_prompt.unit_of(slot)
+        unit = [slot] if action.leaves_group else shared_prompt.unit_of(slot)
         if not self._park(unit, action.reason):
             return False
         for member in unit:
