@@ -23,6 +23,7 @@ CDEF_ORDER = (
     "server.h",
     "server_cache.h",
     "server_model_files.h",
+    "server_tools.h",
 )
 
 NATIVE = Path(__file__).resolve().parent

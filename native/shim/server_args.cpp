@@ -51,8 +51,7 @@ static void settle_params(common_params & params) {
     }
 }
 
-// Flags that this server parses but does not act on yet: what changes answers is refused, what only changes speed is
-// named in a warning, and endpoints that are missing answer for themselves.
+// Flags that this server parses but does not act on yet: what changes answers is refused.
 static void settle_unserved(const common_params & params) {
     const auto refuse = [](const std::string & what) {
         throw std::invalid_argument("error: " + what + "; use the stock llama-server for it");
@@ -63,12 +62,6 @@ static void settle_unserved(const common_params & params) {
     const std::string & mmproj = params.mmproj.path.empty() ? params.mmproj.url : params.mmproj.path;
     if (!mmproj.empty()) {
         refuse("--mmproj '" + mmproj + "': images and audio are not supported by pyggml-server yet");
-    }
-    if (!params.server_tools.empty() || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty()) {
-        SRV_WRN("%s", "built-in tools and MCP servers are not supported by pyggml-server yet: /tools answers 403\n");
-    }
-    if (params.ui_mcp_proxy) {
-        SRV_WRN("%s", "--ui-mcp-proxy is not supported by pyggml-server yet: /cors-proxy answers 403\n");
     }
 }
 
@@ -117,6 +110,8 @@ extern "C" int pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, py
             { "slot_save_path", p.slot_save_path },
             { "public_path", p.public_path },
             { "ui", p.ui },
+            { "ui_mcp_proxy", p.ui_mcp_proxy },
+            { "has_server_tools", !p.server_tools.empty() },
             { "n_parallel", p.n_parallel },
             { "kv_unified", p.kv_unified },
             { "sse_ping_interval_s", p.sse_ping_interval },

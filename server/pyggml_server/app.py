@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyggml_server import cli
 from pyggml_server.download.ports import DownloadError
 from pyggml_server.errors import UsageError
+from pyggml_server.exposed_tools import ExposedToolsError, refuse_exposed_tools
 from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
 from pyggml_server.messages import Deliver, EnginePort
@@ -25,7 +26,7 @@ from pyggml_server.signals import Signals
 from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, SetupError, listen
-from pyggml_server.web.ports import TranslatorPort, WebSettings
+from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
 from pyggml_server.web.service import Backend, Service
 from pyggml_server.web.vertex import VertexError, VertexRoutes
 
@@ -88,8 +89,9 @@ class Server:
         vertex: VertexRoutes | None = None,
         chat_page: ChatPage | None = None,
         fetch: Callable[[], None] | None = None,
+        tools: ToolsPort | None = None,
     ) -> None:
-        self._service = Service(settings, vertex, chat_page)
+        self._service = Service(settings, vertex, chat_page, tools)
         self._make_engine = make_engine
         self._fetch = fetch
         self._events: queue.SimpleQueue[Fetched | Loaded | Ended | Interrupted] = queue.SimpleQueue()
@@ -200,11 +202,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pyggml_server.engine.loop import Engine
     from pyggml_server.native.command_line import CommandLine
     from pyggml_server.native.log import CommonLogHandler, flush_log
+    from pyggml_server.native.tools import Tools
 
     try:
         command_line = CommandLine.parse(config.llama_argv)
+        if command_line.settings.has_server_tools and not config.tools_exposed:
+            refuse_exposed_tools(command_line.settings.hostnames, command_line.settings.api_keys)
         fetch = _prepare_download(command_line)
-    except (UsageError, DownloadError) as refused:
+        tools = Tools.start(command_line)
+    except (UsageError, DownloadError, ExposedToolsError) as refused:
         if str(refused):
             print(refused, file=sys.stderr)
         return 1
@@ -217,9 +223,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         vertex,
         ChatPage.in_folder(),
         fetch,
+        tools,
     )
     signals.watch(server.interrupt)
     code = server.run()
+    if tools is not None:
+        tools.close()
     flush_log()
     if server.left_native_running:
         # the model still loads, or comes, on a thread that nothing can stop

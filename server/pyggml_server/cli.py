@@ -37,8 +37,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         raise OptionError(_lower_first(refused.format_message()) + _usage_of(refused)) from None
     values.update({field: value for field, value in given.items() if value is not None})
     values["every_n_tokens"] = _every_n_tokens(environ)
+    tools_exposed = bool(values.pop("tools_exposed"))
     options = PreemptOptions(**{field: value for field, value in values.items() if value is not None})
-    return Config(llama_argv=llamas, preempt=options)
+    return Config(llama_argv=llamas, tools_exposed=tools_exposed, preempt=options)
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -22,4 +22,5 @@ class Config:
     """One start of the server: our options, and the arguments that llama.cpp's own parser gets."""
 
     llama_argv: tuple[str, ...] = ()
+    tools_exposed: bool = False  # built-in tools also where anybody may call them
     preempt: PreemptOptions = field(default_factory=PreemptOptions)

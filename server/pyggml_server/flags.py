@@ -43,6 +43,7 @@ class Flag:
     help: str
     hint: str = ""
     type: click.ParamType[Any] | None = None
+    section: str = "preemption params"
 
 
 FLAGS = (
@@ -85,13 +86,27 @@ FLAGS = (
         "S",
         SecondsType(min=0),
     ),
+    Flag(
+        ("--tools-exposed", "--no-tools-exposed"),
+        "tools_exposed",
+        "LLAMA_ARG_TOOLS_EXPOSED",
+        "serve the built-in tools of --tools and --agent without an API key on a host that other machines reach "
+        "(default: disabled)",
+        section="tools params",
+    ),
 )
 FLAG_BY_NAME = {name: flag for flag in FLAGS for name in flag.names}
 
 
 def help_text() -> str:
-    """Our flags as a section in the layout of llama.cpp's usage; its own sections follow."""
-    return "----- preemption params -----\n\n" + "".join(flag_help(flag) for flag in FLAGS) + "\n\n"
+    """Our flags as sections in the layout of llama.cpp's usage; its own sections follow."""
+    sections = dict.fromkeys(flag.section for flag in FLAGS)
+    return "".join(_section(name) for name in sections)
+
+
+def _section(name: str) -> str:
+    flags = "".join(flag_help(flag) for flag in FLAGS if flag.section == name)
+    return f"----- {name} -----\n\n{flags}\n\n"
 
 
 def flag_help(flag: Flag) -> str:

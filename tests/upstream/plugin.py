@@ -21,6 +21,10 @@ from tests.upstream.local_models import local_file
 
 REPORT_VARIABLE = "PYGGML_SUITE_REPORT"
 TEST_LIMIT_S = 240
+# These start a server without a model, a router, only to have nothing to load. They test tools, so here their server
+# has a model: a router is another program.
+TESTS_OF_TOOLS = ("unit/test_tools_builtin.py", "unit/test_mcp_servers.py")
+ANY_MODEL = "ggml-org/models/tinyllamas/stories260K.gguf"
 
 
 def pytest_load_initial_conftests() -> None:
@@ -76,6 +80,9 @@ def _with_local_model(start: Callable[..., None]) -> Callable[..., None]:
         if server.model_hf_repo:
             server.model_file = str(_found("/".join(filter(None, (server.model_hf_repo, server.model_hf_file)))))
             server.model_hf_repo = server.model_hf_file = None
+            server.offline = False
+        elif not server.model_file and os.environ["PYTEST_CURRENT_TEST"].startswith(TESTS_OF_TOOLS):
+            server.model_file = str(_found(ANY_MODEL))
             server.offline = False
         start(server, *arguments, **options)
 

@@ -24,13 +24,17 @@ CHOSEN = (
     "unit/test_infill.py",
     "unit/test_kv_keep_only_active.py",
     "unit/test_lora.py",
+    "unit/test_mcp_servers.py::test_mcp_tool_invocation",
     "unit/test_metrics.py::test_metrics_prometheus_format",
     "unit/test_rerank.py::test_rerank",
     "unit/test_security.py::test_correct_api_key",
     "unit/test_security.py::test_cors_options",
+    "unit/test_security.py::test_cors_proxy_only_forwards_explicit_proxy_headers",
     "unit/test_tokenize.py",
+    "unit/test_tools_builtin.py::test_tools_builtin_exec_shell_command_stream",
+    "unit/test_tools_builtin.py::test_tools_builtin_write_then_edit_file",
 )
-N_PASSED_BY_STOCK = 45  # or more: fewer means that the models or the suite are not what they were
+N_PASSED_BY_STOCK = 49  # or more: fewer means that the models or the suite are not what they were
 
 
 def test_pyggml_server_passes_what_llama_server_passes_but_for_the_debt() -> None:

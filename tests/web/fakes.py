@@ -41,6 +41,7 @@ class FakeSettings:
     slot_save_path: str = ""
     public_path: str = ""
     ui: bool = True
+    ui_mcp_proxy: bool = False
     sleep_idle_s: int = -1
     n_parallel: int = 4
     n_threads_http: int = -1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import requests
 from pyggml_server.app import Server
 from pyggml_server.web.chat_page import ChatPage
+from pyggml_server.web.ports import ToolsPort
 from pyggml_server.web.vertex import VertexRoutes
 
 from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
@@ -25,9 +26,10 @@ class Running:
         is_loaded: bool,
         vertex: VertexRoutes | None = None,
         chat_page: ChatPage | None = None,
+        tools: ToolsPort | None = None,
     ) -> None:
         made: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
-        self.server = Server(settings, engine_factory(made), vertex, chat_page)
+        self.server = Server(settings, engine_factory(made), vertex, chat_page, tools=tools)
         self.exit_code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -112,9 +114,10 @@ def running(
     is_loaded: bool = True,
     vertex: VertexRoutes | None = None,
     chat_page: ChatPage | None = None,
+    tools: ToolsPort | None = None,
 ) -> Iterator[Running]:
     """A server that is ended after the test, whatever happens in it."""
-    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page)
+    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page, tools)
     try:
         yield server
     finally:

@@ -37,6 +37,8 @@ class Settings:
     slot_save_path: str
     public_path: str
     ui: bool
+    ui_mcp_proxy: bool
+    has_server_tools: bool
     n_parallel: int
     kv_unified: bool
     sse_ping_interval_s: int

@@ -26,6 +26,7 @@ from pyggml_server.web.service import Service
 from pyggml_server.web.sleep_gate import SleepGate
 from pyggml_server.web.status import StatusRoutes
 from pyggml_server.web.text import TextRoutes
+from pyggml_server.web.tools import ToolCallRoute, show_tools
 from pyggml_server.web.vertex import routes_with_vertex
 
 
@@ -60,7 +61,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *_adapter_routes(service, prefix),
         *_call_routes(service, prefix),
         *(Route(prefix + path, unimplemented.refuse_audio, methods=[m]) for m, path in unimplemented.NEED_AUDIO),
-        *(Route(prefix + path, unimplemented.refuse_disabled, methods=[m]) for m, path in unimplemented.DISABLED),
+        *_agent_routes(service, prefix),
         *_page_routes(service, prefix),
     ]
 
@@ -139,6 +140,24 @@ def _call_routes(service: Service, prefix: str) -> list[BaseRoute]:
         Route(prefix + "/v1/stream", kept.stop, methods=["DELETE"]),
         Route(prefix + "/v1/streams/lookup", kept.look_up, methods=["POST"]),
     ]
+
+
+def _agent_routes(service: Service, prefix: str) -> list[BaseRoute]:
+    """What flags switch on for agents in the chat page: tools, and the proxy for MCP servers elsewhere."""
+    tools, proxy = prefix + unimplemented.TOOLS, prefix + unimplemented.CORS_PROXY
+    found: list[BaseRoute] = []
+    if service.tools is not None:
+        found += [Route(tools, show_tools(service.tools)), Route(tools, ToolCallRoute(service.tools), methods=["POST"])]
+    else:
+        found.append(Route(tools, unimplemented.refuse_disabled, methods=["GET", "POST"]))
+    if service.settings.ui_mcp_proxy:
+        # here and not above: most servers need no HTTP client
+        from pyggml_server.web.cors_proxy import CorsProxyRoute
+
+        found.append(Route(proxy, CorsProxyRoute(), methods=["GET", "POST"]))
+    else:
+        found.append(Route(proxy, unimplemented.refuse_disabled, methods=["GET", "POST"]))
+    return found
 
 
 def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:

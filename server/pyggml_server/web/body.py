@@ -30,9 +30,15 @@ class CodingError(Exception):
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body, as JSON if it is a form. Raises RequestRefusedError (413 above 100 MiB, 400 when llama.cpp would
-    recurse too deeply), FormError, CodingError, ClientDisconnect when the client leaves."""
-    boundary = boundary_of(request.headers.get("content-type", ""))
+    """The whole body, as JSON if it is a form. Raises FormError, RequestRefusedError (400) when llama.cpp would recurse
+    too deeply, and what `read_bytes` raises."""
+    body = await read_bytes(request)
+    return await anyio.to_thread.run_sync(_checked, body, boundary_of(request.headers.get("content-type", "")))
+
+
+async def read_bytes(request: Request) -> bytearray:
+    """The whole body as it came. Raises RequestRefusedError (413 above 100 MiB), CodingError, ClientDisconnect when the
+    client leaves."""
     if request.headers.get("content-encoding", "").lower() in CODINGS:
         raise CodingError
     body = bytearray()
@@ -42,7 +48,7 @@ async def read_body(request: Request) -> bytes:
             message = f"the request body is larger than {MAX_BODY_BYTES} bytes"
             error = {"code": 413, "message": message, "type": "invalid_request_error"}
             raise RequestRefusedError(413, json.dumps(error).encode())
-    return await anyio.to_thread.run_sync(_checked, body, boundary)
+    return body
 
 
 def _checked(body: bytearray, boundary: bytes | None) -> bytes:

@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 async def cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     """Cancel `scope` once the client has left. The body has been read: whatever else arrives is thrown away."""
-    await _gone(receive)
+    await until_gone(receive)
     scope.cancel()
 
 
 async def while_client_stays(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """What `work` gives or raises. Raises ClientDisconnect, with `work` cancelled, when the client leaves first."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(receive))
+    leaving = asyncio.ensure_future(until_gone(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -34,6 +34,7 @@ async def while_client_stays(receive: Receive, work: Coroutine[Any, Any, T]) -> 
         await asyncio.wait((working, leaving))
 
 
-async def _gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client has left. The body has been read: whatever else arrives is thrown away."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -59,6 +59,40 @@ class TranslatorPort(Protocol):
     def models(self) -> bytes: ...
 
 
+class ToolCallPort(Protocol):
+    """One call of a tool. Blocks for as long as the tool runs: worker threads only, one at a time but for `stop`."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def is_stream(self) -> bool: ...
+
+    def run(self) -> None:
+        """Run the tool to its end, or start its stream; the properties are the answer then."""
+
+    def next_chunk(self) -> tuple[bytes, bool]:
+        """The next bytes of the stream, and whether more follow."""
+
+    def stop(self) -> None:
+        """End it soon, if its tool can be stopped. Any thread; does not block."""
+
+    def close(self) -> None:
+        """Wait for its end and free it."""
+
+
+class ToolsPort(Protocol):
+    """The tools behind /tools. Thread-safe."""
+
+    def list(self) -> bytes: ...
+    def new_call(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ToolCallPort: ...
+    def stop(self) -> None:
+        """End all calls soon. Does not block."""
+
+
 class WebSettings(Protocol):
     """The flags of llama-server that the HTTP side obeys, as llama.cpp parsed them. Times in seconds."""
 
@@ -98,6 +132,8 @@ class WebSettings(Protocol):
     def public_path(self) -> str: ...
     @property
     def ui(self) -> bool: ...
+    @property
+    def ui_mcp_proxy(self) -> bool: ...
     @property
     def sleep_idle_s(self) -> int: ...
     @property

@@ -19,7 +19,7 @@ from pyggml_server.messages import EnginePort, Wake
 from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
-from pyggml_server.web.ports import TranslatorPort, WebSettings
+from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
 from pyggml_server.web.stream_store import StreamStore
 from pyggml_server.web.vertex import VertexRoutes
 
@@ -39,11 +39,16 @@ class Service:
     """The state of the web side, shared by all requests."""
 
     def __init__(
-        self, settings: WebSettings, vertex: VertexRoutes | None = None, chat_page: ChatPage | None = None
+        self,
+        settings: WebSettings,
+        vertex: VertexRoutes | None = None,
+        chat_page: ChatPage | None = None,
+        tools: ToolsPort | None = None,
     ) -> None:
         self.settings = settings
         self.vertex = vertex
         self.chat_page = chat_page
+        self.tools = tools
         self.mailbox = Mailbox()
         self.streams = StreamStore()
         self._backend: Backend | None = None
@@ -64,6 +69,8 @@ class Service:
         self._unavailable = STOPPING_MESSAGE
         self._note_opened()
         self.mailbox.stop()
+        if self.tools is not None:
+            self.tools.stop()
 
     @property
     def unavailable(self) -> str | None:

@@ -7,10 +7,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pyggml_server.errors import RequestRefusedError
 from pyggml_server.web.errors import error_response
 from pyggml_server.web.service import Service
+from pyggml_server.web.unimplemented import CORS_PROXY, TOOLS
 
 # what answers without the model: nobody who only looks wakes it. Without --api-prefix.
 LOOKING = frozenset({"/health", "/v1/health", "/props", "/models", "/v1/models", "/metrics"})
 PAGES = frozenset({"/", "/index.html", "/pool", "/pool.json"})
+# what runs without the model, whatever the method
+AGENT_PATHS = frozenset({TOOLS, CORS_PROXY})
 
 
 class SleepGate:
@@ -33,4 +36,4 @@ class SleepGate:
 
     def _only_looks(self, scope: Scope) -> bool:
         path = scope["path"].removeprefix(self._service.settings.api_prefix)
-        return scope["method"] == "GET" and path in LOOKING | PAGES
+        return path in AGENT_PATHS or (scope["method"] == "GET" and path in LOOKING | PAGES)

@@ -9,13 +9,9 @@ from starlette.responses import Response
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import refusal
 
-# what llama-server answers with 403 unless a flag that is not served here switches it on
-DISABLED = (
-    ("GET", "/cors-proxy"),
-    ("POST", "/cors-proxy"),
-    ("GET", "/tools"),
-    ("POST", "/tools"),
-)
+# what llama-server answers with 403 unless a flag switches it on
+TOOLS = "/tools"
+CORS_PROXY = "/cors-proxy"
 _DISABLED_BODY = b'{"error":{"message":"this feature is disabled","type":"feature_disabled"}}'
 
 # what llama-server answers with 501 unless the model takes audio: none that is served here does
