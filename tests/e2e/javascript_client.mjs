@@ -1,0 +1,58 @@
+// openai for JavaScript against the server at $URL with the key $KEY: prints one JSON object with what came of each call.
+import OpenAI from 'openai';
+
+const client = new OpenAI({ apiKey: process.env.KEY, baseURL: process.env.URL, maxRetries: 0 });
+const hello = { max_tokens: 5, messages: [{ content: 'Hi', role: 'user' }], model: 'any', temperature: 0 };
+const weather = JSON.parse(process.env.WEATHER);
+
+async function whole() {
+	const answer = await client.chat.completions.create(hello);
+	return answer.choices[0].message.content;
+}
+
+async function stream() {
+	let text = '';
+	for await (const chunk of await client.chat.completions.create({ ...hello, stream: true })) {
+		text += chunk.choices[0]?.delta?.content ?? '';
+	}
+	return text;
+}
+
+async function tools() {
+	const answer = await client.chat.completions.create({
+		...hello,
+		cache_prompt: false, // what is reused of a prompt changes the text a little
+		max_tokens: 100,
+		messages: [
+			{ content: process.env.QUESTION, role: 'user' },
+			{ content: process.env.OPENING, role: 'assistant' }
+		],
+		tool_choice: 'required',
+		tools: [{ function: { name: 'rain', parameters: weather }, type: 'function' }]
+	});
+	return answer.choices[0].message.tool_calls.map((call) => JSON.parse(call.function.arguments));
+}
+
+async function responses() {
+	return (await client.responses.create({ input: 'Hi', max_output_tokens: 5, model: 'any', temperature: 0 })).output_text;
+}
+
+async function mistakes() {
+	const stranger = new OpenAI({ apiKey: 'wrong', baseURL: process.env.URL, maxRetries: 0 });
+	const long = { ...hello, messages: [{ content: 'long '.repeat(900), role: 'user' }] };
+	const names = [];
+	for (const call of [() => stranger.models.list(), () => client.chat.completions.create(long)]) {
+		names.push(await call().then(() => 'none', (error) => `${error.constructor.name} ${error.status}`));
+	}
+	return names;
+}
+
+console.log(
+	JSON.stringify({
+		mistakes: await mistakes(),
+		responses: await responses(),
+		stream: await stream(),
+		tools: await tools(),
+		whole: await whole()
+	})
+);
