@@ -37,9 +37,12 @@ class SlotSnapshot:
     parked_at_s: float | None = None  # when its present park began; monotonic clock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Counters:
-    """Totals since the start (names as `/metrics` shows them) and the gauges of this moment."""
+    """Totals since the start (names as `/metrics` shows them) and the gauges of this moment.
+
+    Not frozen, since the engine adds to one of its own. Each snapshot has a copy, which nobody changes.
+    """
 
     prompt_tokens_total: int = 0
     prompt_tokens_cached_total: int = 0

@@ -63,7 +63,7 @@ class FakeTransfer:
     def pinned_bytes(self) -> int:
         return self.buffer_bytes if self.keeps_buffer else 0
 
-    def save(self, seq_id: int) -> None:
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:  # noqa: ARG002
         if self.refuses:
             raise TransferRefusedError(f"no memory for {seq_id}")
         self.log.append(f"save {seq_id}")

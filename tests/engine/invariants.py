@@ -68,7 +68,9 @@ def _of_memory(state: EngineState) -> Iterator[str]:
 
 def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     name = f"slot {slot.id} ({slot.phase.name})"
-    has_state = (slot.phase is SlotPhase.PREEMPTED and not slot.needs_refill) or slot.copy is not None
+    has_state = (
+        slot.phase is SlotPhase.PREEMPTED and not (slot.job and slot.job.needs_refill)
+    ) or slot.copy is not None
     n_expected = len(slot.tokens) if slot.holds_cells else 0
     n_owned = state.runtime.context.seq_n_cells(slot.id, owned_only=True)
     if slot.copy is None and n_owned != n_owned_cells(slot):

@@ -35,7 +35,7 @@ class Refusals:
         patch.setattr(apply.Applier, "_park", park)
 
 
-def _refuse(_transfer: object, seq_id: int) -> None:
+def _refuse(_transfer: object, seq_id: int, **_how: bool) -> None:
     raise TransferRefusedError(f"sequence {seq_id} is not saved: the soak refuses it")
 
 

@@ -35,7 +35,7 @@ class NoCopy:
         self.state_bytes = 0
         self._n_polls_left = 0
 
-    def save(self, seq_id: int) -> None:
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:  # noqa: ARG002
         self.state_bytes = 1 + seq_id  # anything but "no state"
         self._n_polls_left = _N_POLLS
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
-from pyggml_server.engine.background.jobs import Awaited, BackgroundJob, Helper, Steps
-from pyggml_server.engine.background.lending_transfer import LendingTransfer
+from pyggml_server.engine.background.jobs import Awaited, BackgroundJob, Helper, Steps, at_once
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots import async_prompt_cache
+from pyggml_server.engine.transfers.native_transfer import LendingTransfer
 
 
 class Light:
@@ -161,3 +161,23 @@ def test_a_turn_ends_with_its_job_however_that_ends(copies: BackgroundRunner) ->
     assert copies.out.is_taken
     job.close()
     assert not copies.out.is_taken
+
+
+def test_a_job_that_is_done_at_once_waits_for_each_step_and_gives_its_result() -> None:
+    lights = [Light(), Light()]
+
+    def steps() -> Steps[str]:
+        yield from lights
+        return "done"
+
+    assert at_once(steps()) == "done"
+    assert [light.n_waits for light in lights] == [1, 1]
+
+
+def test_what_a_job_raises_that_is_done_at_once_is_raised() -> None:
+    def steps() -> Steps[None]:
+        yield Light()
+        raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        at_once(steps())

@@ -73,7 +73,7 @@ def step(state: EngineState) -> None:
 
 def counts(state: EngineState) -> tuple[int, int]:
     """Gaps, and those of survivors."""
-    return sum(state.counters.tally.gap_counts), sum(state.counters.tally.survivor_gap_counts)
+    return sum(state.counters.publish().gap_counts), sum(state.counters.publish().survivor_gap_counts)
 
 
 def test_the_first_token_ends_no_gap(state: EngineState) -> None:
@@ -85,8 +85,8 @@ def test_a_gap_without_a_copy_is_no_survivors_gap(state: EngineState) -> None:
     step(state)
     step(state)
     assert counts(state) == (1, 0)
-    assert state.counters.tally.gap_sum_s == 2.0
-    assert state.counters.tally.gap_counts[GAP_BOUNDS_S.index(2.0)] == 1
+    assert state.counters.publish().gap_sum_s == 2.0
+    assert state.counters.publish().gap_counts[GAP_BOUNDS_S.index(2.0)] == 1
 
 
 def test_a_gap_in_which_a_copy_ended_is_a_survivors_gap(state: EngineState) -> None:
@@ -94,7 +94,7 @@ def test_a_gap_in_which_a_copy_ended_is_a_survivors_gap(state: EngineState) -> N
     state.last_copy_at_s = state.clock()
     step(state)
     assert counts(state) == (1, 1)
-    assert state.counters.tally.survivor_gap_sum_s == 3.0
+    assert state.counters.publish().survivor_gap_sum_s == 3.0
 
 
 def test_a_copy_before_the_last_token_concerns_the_next_gap_no_more(state: EngineState) -> None:

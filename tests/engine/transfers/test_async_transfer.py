@@ -98,8 +98,7 @@ def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously
 
 def test_a_slot_that_finds_no_gap_parks_synchronously_once_and_asynchronously_again_when_there_is_one() -> None:
     state = build(Device(), ram_mib=10)  # pieces of 512 KiB
-    with state.memory.patience(True):
-        held = [state.memory.take(3 * MIB), state.memory.take(4 * MIB)]
+    held = [state.memory.take(3 * MIB, may_block=True), state.memory.take(4 * MIB, may_block=True)]
     held.pop(0).give_back()  # 6 MiB of 10 are free, in two gaps
     transfer = state.slot(0).transfer
     transfer.save(0)
@@ -135,8 +134,7 @@ def test_what_the_device_locks_at_load_is_what_there_is(caplog: pytest.LogCaptur
 def test_the_state_of_a_draft_lies_in_the_same_pool() -> None:
     device = Device()
     state = build_state(cast(Runtime, FakeRuntime(device, n_contexts=2)), PreemptOptions(ram_mib=64, staging_mib=0))
-    with state.memory.patience(True):
-        state.slot(0).transfer.save(0)
+    state.slot(0).transfer.save(0, may_block=True)
     (pool,) = device.pools
     assert (state.slot(0).transfer.pinned_bytes, pool.held_bytes) == (2 * N_STATE_BYTES, 2 * N_STATE_BYTES)
     endings.close_transfers(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import Any, cast
@@ -81,11 +82,10 @@ def test_a_park_that_comes_before_its_memory_is_put_off_and_asks_for_it(
 def test_a_park_without_which_nobody_goes_on_locks_the_pieces_that_are_missing(
     memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
-    with memory.patience(True):
-        memory.take(250)
+    memory.take(250, may_block=True)
     assert memory.pinned_bytes == 300
-    with memory.patience(False), pytest.raises(NotPinnedYetError):
-        memory.take(250)
+    with pytest.raises(NotPinnedYetError):
+        memory.take(250, may_block=False)
     with pytest.raises(NotPinnedYetError):
         memory.take(250)
     assert pool.n_filled == 1
@@ -98,9 +98,9 @@ def test_a_state_for_which_all_gaps_are_too_small_is_told_so_and_may_come_again(
     ranges = [memory.take(192) for _ in range(5)]
     for part in ranges[::2]:
         part.give_back()
-    for is_patient in (False, True):
-        with memory.patience(is_patient), pytest.raises(NoGapError, match="no gap of 300 bytes"):
-            memory.take(300)  # 616 are free
+    for may_block in (False, True):
+        with pytest.raises(NoGapError, match="no gap of 300 bytes"):
+            memory.take(300, may_block=may_block)  # 616 are free
     ranges[1].give_back()
     assert memory.take(300).n_bytes == 300
 
@@ -109,8 +109,8 @@ def test_a_state_larger_than_all_that_the_device_locks_is_told_that_it_never_wil
     memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     pool.refused_above_bytes = 300
-    with memory.patience(True), pytest.raises(PageableBufferError, match="300 can be pinned"):
-        memory.take(350)
+    with pytest.raises(PageableBufferError, match="300 can be pinned"):
+        memory.take(350, may_block=True)
     part = memory.take(200)
     with pytest.raises(NoGapError):
         memory.take(200)
@@ -132,8 +132,8 @@ def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, po
     memory.add_pageable(pageable := Pageable(350))
     memory.keep_ahead(900, 900)
     assert pool.n_wanted == 6
-    with memory.patience(True), pytest.raises(NoGapError):
-        memory.take(601)
+    with pytest.raises(NoGapError):
+        memory.take(601, may_block=True)
     pageable.buffer_bytes = 0
     memory.keep_ahead(900, 900)
     assert pool.n_wanted == 6  # it may come again
@@ -182,11 +182,8 @@ def test_whoever_comes_and_goes_locked_memory_keeps_to_the_limit_and_every_byte_
             continue
         n_bytes = chance.randrange(1, 400)
         if pool.held_bytes + n_bytes <= LIMIT:  # what the planner's budget sees to
-            try:
-                with memory.patience(chance.random() < 0.5):
-                    held.append(memory.take(n_bytes))
-            except (NotPinnedYetError, NoGapError):
-                pass
+            with contextlib.suppress(NotPinnedYetError, NoGapError):
+                held.append(memory.take(n_bytes, may_block=chance.random() < 0.5))
         assert sum(part.n_bytes for part in held) == pool.held_bytes <= memory.pinned_bytes <= LIMIT
     for part in held:
         part.give_back()

@@ -26,12 +26,12 @@ class HeldParks:
         self._simdev = simdev
         save = AsyncTransfer.save
 
-        def held_save(transfer: AsyncTransfer, seq_id: int) -> None:
+        def held_save(transfer: AsyncTransfer, seq_id: int, **how: bool) -> None:
             is_held = seq_id in self.slot_ids
             self.slot_ids.discard(seq_id)
             simdev.set("hold", int(is_held))
             try:
-                save(transfer, seq_id)
+                save(transfer, seq_id, **how)
             finally:
                 simdev.set("hold", 0)
             self.n_held += is_held
@@ -101,9 +101,9 @@ class RowWatch:
         resume = copies.resume
         save = AsyncTransfer.save
 
-        def watched_save(transfer: AsyncTransfer, seq_id: int) -> None:
+        def watched_save(transfer: AsyncTransfer, seq_id: int, **how: bool) -> None:
             before = rows_by_position(transfer._sizes.save_state(seq_id))  # type: ignore[attr-defined]
-            save(transfer, seq_id)
+            save(transfer, seq_id, **how)
             self._before[seq_id] = before
 
         def watched_resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:

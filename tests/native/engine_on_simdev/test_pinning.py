@@ -46,9 +46,9 @@ class RefusedTakes:
         self.n = n
         take, offer = ParkMemory.take, ParkMemory.offer
 
-        def refuse_or_take(memory: ParkMemory, n_bytes: int) -> PinnedRange:
+        def refuse_or_take(memory: ParkMemory, n_bytes: int, **how: bool) -> PinnedRange:
             if self.n == 0:
-                return take(memory, n_bytes)
+                return take(memory, n_bytes, **how)
             self.n -= 1
             raise error("the test wants it so")
 

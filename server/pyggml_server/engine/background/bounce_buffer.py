@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.background.jobs import Steps
-from pyggml_server.engine.background.lending_transfer import LendingTransfer
+from pyggml_server.engine.transfers.native_transfer import LendingTransfer
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.native.border import PyggmlError
 

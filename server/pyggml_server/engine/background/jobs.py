@@ -152,3 +152,13 @@ def completion(copy: Awaited) -> Steps[None]:
         yield copy
     finally:
         copy.wait()
+
+
+def at_once(steps: Steps[Result]) -> Result:
+    """All steps of a job, one after the other. Blocks for each. Raises what they raise."""
+    while True:
+        try:
+            next(steps).wait()
+        except StopIteration as end:
+            result: Result = end.value
+            return result

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyggml_server.engine.background.jobs import BackgroundJob, InLine, Steps, completion
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
+from pyggml_server.engine.slots.common_prefix import common_prefix
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
@@ -186,8 +187,8 @@ class _Coming(InLine):
     """The moment at which no prompt is on its way to the cache that has more in common with the wanted one."""
 
     def __init__(self, saves: list[_Save], have: list[int], wanted: list[int]) -> None:
-        n_have = _n_common(have, wanted)
-        self._saves = [save for save in saves if not _has_ended(save) and _n_common(save.tokens, wanted) > n_have]
+        n_have = common_prefix(have, wanted)
+        self._saves = [save for save in saves if not _has_ended(save) and common_prefix(save.tokens, wanted) > n_have]
 
     def is_done(self) -> bool:
         return all(_has_ended(save) for save in self._saves)
@@ -200,7 +201,3 @@ class _Coming(InLine):
 
 def _has_ended(save: _Save) -> bool:
     return save.job is None or save.job.is_done()
-
-
-def _n_common(a: list[int], b: list[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,4 +1,4 @@
-"""The cached prompts of idle slots, when somebody needs their cells and the planner is not asked. Engine thread."""
+"""Idle slots' cached prompts, given up when a running slot needs their cells. Engine thread."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ def drop_one(state: EngineState, why: str, *, for_slot: Slot | None = None) -> b
         return False
     # without the planner the first one goes, as in llama-server
     slot = min(idle, key=lambda slot: slot.last_used_s) if state.policy.is_enabled else idle[0]
-    log.warning("slot %d: dropping the cached prompt of %d tokens: %s", slot.id, len(slot.tokens), why)
-    state.pool.clear(slot)
+    drop(state, slot, why, level=logging.WARNING)
     return True
+
+
+def drop(state: EngineState, slot: Slot, why: str, *, level: int = logging.INFO) -> None:
+    """Give up what an idle slot holds."""
+    log.log(level, "slot %d: dropping the cached prompt of %d tokens: %s", slot.id, len(slot.tokens), why)
+    state.pool.clear(slot)
 
 
 def drop_one_for_file(state: EngineState, slot: Slot) -> bool:

@@ -11,12 +11,16 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from pathlib import Path
 
-from pyggml_server.engine.background.jobs import Steps
+from pyggml_server.engine.background.jobs import Steps, at_once
 from pyggml_server.engine.background.runner import BackgroundRunner
-from pyggml_server.engine.idle_slots import idle_prompts
-from pyggml_server.engine.idle_slots.slot_files import SlotFiles, TooLargeError, reason_of
+from pyggml_server.engine.idle_slots.slot_files import (
+    AsyncSlotFiles,
+    SlotFiles,
+    SyncSlotFiles,
+    TooLargeError,
+    reason_of,
+)
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
@@ -44,7 +48,6 @@ class SlotActions:
         self._state = state
         self._line: deque[SlotAction] = deque()
         self._under_way: set[int] = set()
-        self._files = None if state.background is None else SlotFiles(state, state.background)
 
     def __len__(self) -> int:
         return len(self._line)
@@ -82,21 +85,18 @@ class SlotActions:
                     self._state.outbox.append(self._end_of(action))
 
     def _starts_async(self, slot: Slot, action: SlotAction) -> bool:
-        if self._files is None or self._state.background is None or action.verb is SlotVerb.ERASE:
+        runner = self._state.background
+        if runner is None or action.verb is SlotVerb.ERASE:
             return False
         self._under_way.add(action.task_id)
-        what = f"slot {slot.id}: {action.verb}"
-        slot.background_job = self._state.background.start(
-            what, self._steps(slot, action, self._files, self._state.background)
-        )
+        slot.background_job = runner.start(f"slot {slot.id}: {action.verb}", self._steps(slot, action, runner))
         return True
 
-    def _steps(self, slot: Slot, action: SlotAction, files: SlotFiles, copies: BackgroundRunner) -> Steps[None]:
+    def _steps(self, slot: Slot, action: SlotAction, runner: BackgroundRunner) -> Steps[None]:
         job = slot.background_job
-        yield copies.turn(copies.out if action.verb is SlotVerb.SAVE else copies.into)
+        yield runner.turn(runner.out if action.verb is SlotVerb.SAVE else runner.into)
         try:
-            do = self._save_async if action.verb is SlotVerb.SAVE else self._restore_async
-            end = _answered(action, (yield from do(slot, action, files)))
+            end = _answered(action, (yield from self._do(slot, action, AsyncSlotFiles(self._state, runner))))
         except TooLargeError:
             end = self._end_of(action)
         except Exception as error:
@@ -109,8 +109,9 @@ class SlotActions:
             self._state.outbox.append(end)
 
     def _end_of(self, action: SlotAction) -> Outbound:
+        """Do it at once."""
         try:
-            return _answered(action, self._do(self._slot_of(action), action))
+            return _answered(action, at_once(self._do(self._slot_of(action), action, SyncSlotFiles(self._state))))
         except Exception as error:
             return _failed(action, error)
 
@@ -118,74 +119,42 @@ class SlotActions:
         """As in llama-server, ids beyond the last slot begin again at the first."""
         return self._state.slots[action.slot_id % len(self._state.slots)]
 
-    def _do(self, slot: Slot, action: SlotAction) -> Answer:
+    def _do(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         match action.verb:
             case SlotVerb.SAVE:
-                return self._save(slot, action)
+                return (yield from self._save(slot, action, files))
             case SlotVerb.RESTORE:
-                return self._restore(slot, action)
+                return (yield from self._restore(slot, action, files))
             case SlotVerb.ERASE:
                 n_erased = len(slot.tokens)
                 self._state.pool.clear(slot)
                 return {"id_slot": action.slot_id, "n_erased": n_erased}
 
-    def _save(self, slot: Slot, action: SlotAction) -> Answer:
-        started_s = self._state.clock()
-        try:
-            n_bytes = self._state.pool.save_file(slot, action.path)
-        except (OSError, PyggmlError) as error:
-            raise _not_saved(slot, action, error) from error
-        return self._saved(action, len(slot.tokens), n_bytes, started_s)
-
-    def _save_async(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
+    def _save(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         started_s = self._state.clock()
         n_tokens = len(slot.tokens)
         try:
             n_bytes = yield from files.save(slot, action.path)
         except (OSError, PyggmlError, TransferRefusedError) as error:
-            raise _not_saved(slot, action, error) from error
-        return self._saved(action, n_tokens, n_bytes, started_s)
-
-    def _saved(self, action: SlotAction, n_tokens: int, n_bytes: int, started_s: float) -> Answer:
+            log.error("slot %d: cannot be saved to %s: %s", slot.id, action.path, error)
+            raise ActionRefusedError("Unable to save slot", "server_error") from error
         timings = {"save_ms": (self._state.clock() - started_s) * 1e3}
         names = {"id_slot": action.slot_id, "filename": action.filename}
         return {**names, "n_saved": n_tokens, "n_written": n_bytes, "timings": timings}
 
-    def _restore(self, slot: Slot, action: SlotAction) -> Answer:
+    def _restore(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
         started_s = self._state.clock()
         try:
-            n_bytes = Path(action.path).stat().st_size
-            self._load(slot, action.path)
-        except (OSError, PyggmlError) as error:
-            self._state.pool.clear(slot)  # as llama-server: nobody knows what a half restored slot holds
-            raise _not_restored(slot, action, error) from error
-        return self._restored(action, len(slot.tokens), n_bytes, started_s)
-
-    def _load(self, slot: Slot, path: str) -> None:
-        """Idle slots' prompts are given up until it fits."""
-        while True:
-            try:
-                self._state.pool.load_file(slot, path)
-                return
-            except NoRoomError:
-                if not idle_prompts.drop_one_for_file(self._state, slot):
-                    raise
-
-    def _restore_async(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
-        started_s = self._state.clock()
-        try:
-            n_bytes = Path(action.path).stat().st_size
-            yield from files.restore(slot, action.path)
+            n_bytes = yield from files.restore(slot, action.path)
         except (OSError, PyggmlError, TransferRefusedError) as error:
-            raise _not_restored(slot, action, reason_of(error)) from error
-        return self._restored(action, len(slot.tokens), n_bytes, started_s)
-
-    def _restored(self, action: SlotAction, n_tokens: int, n_bytes: int, started_s: float) -> Answer:
+            log.error("slot %d: cannot be restored from %s: %s", slot.id, action.path, reason_of(error))
+            message = f"Unable to restore slot: {_in_stock_words(reason_of(error))}"
+            raise ActionRefusedError(message, "invalid_request_error") from error
         if self._state.policy.is_enabled:  # else as in llama-server
-            self._slot_of(action).last_used_s = self._state.clock()
+            slot.last_used_s = self._state.clock()
         timings = {"restore_ms": (self._state.clock() - started_s) * 1e3}
         names = {"id_slot": action.slot_id, "filename": action.filename}
-        return {**names, "n_restored": n_tokens, "n_read": n_bytes, "timings": timings}
+        return {**names, "n_restored": len(slot.tokens), "n_read": n_bytes, "timings": timings}
 
 
 def _answered(action: SlotAction, answer: Answer) -> Outbound:
@@ -199,17 +168,7 @@ def _failed(action: SlotAction, error: Exception) -> Outbound:
     return Failed(action.task_id, *error_object(f"got exception: {error}", "server_error"))
 
 
-def _not_saved(slot: Slot, action: SlotAction, error: Exception) -> ActionRefusedError:
-    log.error("slot %d: cannot be saved to %s: %s", slot.id, action.path, error)
-    return ActionRefusedError("Unable to save slot", "server_error")
-
-
-def _not_restored(slot: Slot, action: SlotAction, error: Exception) -> ActionRefusedError:
-    log.error("slot %d: cannot be restored from %s: %s", slot.id, action.path, error)
-    return ActionRefusedError(f"Unable to restore slot: {_reason(error)}", "invalid_request_error")
-
-
-def _reason(error: Exception) -> str:
+def _in_stock_words(error: Exception) -> str:
     """llama-server's words where it has some; the log has ours."""
     if isinstance(error, OSError | NoRoomError):
         return "No available space in KV cache or invalid slot save file"

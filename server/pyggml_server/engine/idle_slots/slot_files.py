@@ -1,14 +1,16 @@
-"""Slots to files and back while others decode: through the memory that cached prompts pass through. Engine thread.
+"""Slots to files and back: at once, or while others decode. Engine thread.
 
-A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew.
+A file has the target's state only. Of a draft model's cells a restore leaves none, and drafts begin anew. Where the
+pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
 
-Where the pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
-
-A saved slot is free for others once its cells are not needed any more; the file appears when it is whole. A file is
-read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
+Asynchronously a saved slot is free for others once its cells are not needed any more; the file appears when it is
+whole. A file is read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
 
 from pyggml_server.engine.background.jobs import Steps, completion
 from pyggml_server.engine.background.runner import BackgroundRunner
@@ -24,8 +26,51 @@ class TooLargeError(Exception):
     """The state does not fit into that memory; nothing has changed."""
 
 
-class SlotFiles:
+class SlotFiles(Protocol):
     """The steps of saves and restores."""
+
+    def save(self, slot: Slot, path: str) -> Steps[int]:
+        """Write what the slot holds. Returns the bytes written; raises OSError, PyggmlError, TransferRefusedError."""
+
+    def restore(self, slot: Slot, path: str) -> Steps[int]:
+        """Replace what the slot holds by a file. Returns the bytes read; raises as `save` does."""
+
+
+class SyncSlotFiles:
+    """Copies inside the call: no step waits for anything."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def save(self, slot: Slot, path: str) -> Steps[int]:
+        """Blocks for the copy and the file."""
+        yield from ()
+        return self._state.pool.save_file(slot, path)
+
+    def restore(self, slot: Slot, path: str) -> Steps[int]:
+        """Blocks for the file and the copy. What it cannot restore leaves the slot empty, as in llama-server."""
+        yield from ()
+        try:
+            n_bytes = Path(path).stat().st_size
+            self._load(slot, path)
+            return n_bytes
+        except (OSError, PyggmlError):
+            self._state.pool.clear(slot)  # nobody knows what a half restored slot holds
+            raise
+
+    def _load(self, slot: Slot, path: str) -> None:
+        """Idle slots' prompts are given up until it fits."""
+        while True:
+            try:
+                self._state.pool.load_file(slot, path)
+                return
+            except NoRoomError:
+                if not idle_prompts.drop_one_for_file(self._state, slot):
+                    raise
+
+
+class AsyncSlotFiles:
+    """Through the memory that cached prompts pass through, while others decode."""
 
     def __init__(self, state: EngineState, copies: BackgroundRunner) -> None:
         self._state = state
@@ -47,10 +92,11 @@ class SlotFiles:
             states = out.states()
             return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens)))
 
-    def restore(self, slot: Slot, path: str) -> Steps[None]:
-        """Raises OSError and PyggmlError with the slot as it was; TransferRefusedError, and PyggmlError, where it was
-        cleared; TooLargeError."""
+    def restore(self, slot: Slot, path: str) -> Steps[int]:
+        """Returns the bytes read. Raises TooLargeError; OSError and PyggmlError with the slot as it was;
+        TransferRefusedError, and PyggmlError, where it was cleared."""
         into, helper, pool = self._copies.into, self._copies.helper, self._state.pool
+        n_bytes = Path(path).stat().st_size
         n_vocab = self._state.runtime.model.vocab.n_tokens
         with into.turn():
             tokens, state = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
@@ -70,6 +116,7 @@ class SlotFiles:
                 pool.clear(slot)  # nobody knows what it holds
                 raise
             yield from completion(into)
+            return n_bytes
 
 
 def _fill(blanks: list[slot_file.State], state: slot_file.State) -> None:

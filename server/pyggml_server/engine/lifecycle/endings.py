@@ -7,7 +7,6 @@ the idle slot unless the ending says otherwise.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.lifecycle.snapshot import slot_snapshot
@@ -125,9 +124,6 @@ def _release(state: EngineState, slot: Slot) -> None:
             other.children.remove(slot)
     slot.children = []
     slot.job = None
-    slot.parked_for_request = None
-    slot.has_run_since_restore = True
-    slot.needs_refill = slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
     slot.last_used_s = state.clock()
     state.pool.forget_refusal()
     _count_prediction(state, job)
@@ -136,19 +132,15 @@ def _release(state: EngineState, slot: Slot) -> None:
 
 def _as_idle(seen: SlotSnapshot) -> SlotSnapshot:
     """How `/slots` shows the job after its end: as in llama-server its parameters stay and its progress does not."""
-    return replace(
-        seen,
+    return SlotSnapshot(
+        seen.id,
+        seen.n_ctx,
         is_processing=False,
-        state=SlotPhase.IDLE.value,
-        is_preempted=False,
-        parked_bytes=0,
-        parked_at_s=None,
-        n_prompt_tokens_processed=0,
-        n_prompt_tokens_cache=0,
-        has_next_token=False,
-        has_new_line=False,
-        n_remain=-1,
-        n_decoded=0,
+        speculates=seen.speculates,
+        id_task=seen.id_task,
+        params_json=seen.params_json,
+        parked_ms=seen.parked_ms,
+        n_preempted=seen.n_preempted,
     )
 
 

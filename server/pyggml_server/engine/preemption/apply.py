@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from functools import singledispatchmethod
 
+from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import copies, copy_reports, recompute, waits
@@ -50,7 +51,7 @@ class Applier:
         if not self._park(unit, action.reason):
             return False
         for member in unit:
-            member.parked_for_request = action.for_request
+            member.active_job.parked_for_request = action.for_request
         if action.reason is orders.Reason.ROTATION:
             self._state.counters.tally.rotations_total += 1
         return True
@@ -103,9 +104,7 @@ class Applier:
 
     @_do.register
     def _(self, action: orders.DropIdlePrompt) -> bool:
-        slot = self._state.slot(action.slot_id)
-        log.info("slot %d: dropping the cached prompt of %d tokens: %s", slot.id, len(slot.tokens), action.reason.value)
-        self._state.pool.clear(slot)
+        idle_prompts.drop(self._state, self._state.slot(action.slot_id), action.reason.value)
         return True
 
     @_do.register
@@ -137,14 +136,14 @@ class Applier:
     @_do.register
     def _(self, action: orders.RefuseRotation) -> bool:
         slot = self._state.slot(action.slot_id)
-        slot.is_rotation_refusal_known = True
+        slot.active_job.is_rotation_refusal_known = True
         self._refuse(slot, "no turn for the chat that waits", action.reason)
         return True
 
     @_do.register
     def _(self, action: orders.RefusePark) -> bool:
         slot = self._state.slot(action.slot_id)
-        slot.is_park_refusal_known = True
+        slot.active_job.is_park_refusal_known = True
         self._refuse(slot, "not parked", action.reason)
         return True
 
@@ -181,7 +180,7 @@ class Applier:
         self._state.n_parks += 1
         slot.parked_at_s = parked_at_s
         slot.park_order = self._state.n_parks
-        slot.is_park_refusal_known = slot.is_rotation_refusal_known = False
+        job.is_park_refusal_known = job.is_rotation_refusal_known = False
         job.n_tokens_since_park = 0
         job.n_parks += 1
         job.last_token_at_s = None

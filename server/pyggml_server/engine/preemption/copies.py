@@ -75,8 +75,7 @@ def begin_park(state: EngineState, unit: list[Slot], reason: Reason) -> float:
     for slot in unit:
         slot.state.move(SlotPhase.PREEMPTING)
     try:
-        with state.memory.patience(reason is Reason.STEP_SHORT):
-            unit_copies.save(state.pool, unit)
+        unit_copies.save(state.pool, unit, may_block=reason is Reason.STEP_SHORT)
     except TransferRefusedError:
         for slot in unit:
             slot.state.come_back()
@@ -104,7 +103,7 @@ def begin_restore(state: EngineState, unit: list[Slot], reason: Reason) -> None:
     issue_s = state.clock() - started_s
     for slot, n_bytes in zip(unit, sizes_bytes, strict=True):
         move(slot, CopyInFlight(step, reason, len(slot.tokens), n_bytes, started_s, issue_s))
-        slot.parked_for_request = None
+        slot.active_job.parked_for_request = None
 
 
 # -- pass by pass -----------------------------------------------------------------------------------------------------
@@ -254,7 +253,7 @@ def _issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
 def resume(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
     """The restored slot runs again where it was parked."""
     slot.state.come_back()
-    slot.has_run_since_restore = False
+    slot.active_job.has_run_since_restore = False
     copy_reports.note_restored(state, slot, copy)
 
 

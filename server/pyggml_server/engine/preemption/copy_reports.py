@@ -54,6 +54,6 @@ def end_wait(state: EngineState, slot: Slot) -> float:
     job.parked_s += waited_s
     job.task.add_pause(int(waited_s * 1e6))
     slot.resident_since_s = now_s
-    slot.parked_for_request = None
+    job.parked_for_request = None
     state.outbox.append(Notice(job.task_id, "resumed"))
     return now_s

@@ -52,18 +52,18 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         parked_at_s=slot.parked_at_s,
         park_order=slot.park_order,
         last_used_s=slot.last_used_s,
-        parked_for_request=slot.parked_for_request,
+        parked_for_request=job.parked_for_request,
         n_tokens_since_park=job.n_tokens_since_park,
-        has_run_since_restore=slot.has_run_since_restore,
+        has_run_since_restore=job.has_run_since_restore,
         has_pending_shift=slot.has_pending_shift,
         has_transfer_in_flight=slot.copy is not None,
         frees_on_completion=slot.transfer.frees_on_completion,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
-        needs_refill=slot.needs_refill,
+        needs_refill=job.needs_refill,
         group_id=_group_id(slot),
-        is_park_refusal_known=slot.is_park_refusal_known,
-        is_rotation_refusal_known=slot.is_rotation_refusal_known,
+        is_park_refusal_known=job.is_park_refusal_known,
+        is_rotation_refusal_known=job.is_rotation_refusal_known,
     )
 
 

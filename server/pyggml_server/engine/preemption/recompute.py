@@ -19,7 +19,7 @@ def drop(state: EngineState, slot: Slot) -> None:
         slot.tokens = slot.active_job.prompt[:-1]
     slot.state.move(SlotPhase.PREEMPTING)
     slot.state.move(SlotPhase.PREEMPTED)
-    slot.needs_refill = True
+    slot.active_job.needs_refill = True
     state.pool.release_cells(slot)
     shared_prompt.leave(slot)
 
@@ -34,8 +34,7 @@ def refill(slot: Slot) -> None:
         job.n_kept = job.n_prompt_processed = 0
         job.task.start(slot.id, slot.n_ctx, 0)
     slot.tokens = []
-    slot.needs_refill = False
-    slot.has_run_since_restore = False
+    job.needs_refill = job.has_run_since_restore = False
     slot.state.move(SlotPhase.PROCESSING_PROMPT)
 
 
@@ -44,7 +43,7 @@ def note_decoded(slot: Slot, now_s: float) -> None:
     job = slot.active_job
     if job.refill is not None and len(slot.tokens) < len(job.refill):
         return
-    slot.has_run_since_restore = True
+    job.has_run_since_restore = True
     if job.refill is not None:
         slot.resident_since_s = now_s
     if job.refill is not None and job.n_decoded:

@@ -12,18 +12,18 @@ from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 
 
-def save(pool: KvPool, unit: list[Slot]) -> None:
+def save(pool: KvPool, unit: list[Slot], *, may_block: bool = False) -> None:
     """Issue the copies of a unit out. Raises TransferRefusedError; nobody has moved then."""
     keeper, *others = unit
     shared = keeper.shared
     cut: list[Slot] = []
     try:
-        keeper.transfer.save(keeper.id)
+        keeper.transfer.save(keeper.id, may_block=may_block)
         for slot in others:
             assert shared is not None
             pool.cut_prompt(slot, shared.n_cells)
             cut.append(slot)
-            slot.transfer.save(slot.id)
+            slot.transfer.save(slot.id, may_block=may_block)
     except TransferRefusedError:
         for slot in unit:
             slot.transfer.drop()

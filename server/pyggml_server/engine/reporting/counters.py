@@ -4,53 +4,26 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
+from typing import Any
 
 from pyggml_server import published
 
 GAP_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
-@dataclass(slots=True)
-class Tally:
-    """The running totals; names as in `published.Counters`."""
+class GapHistogram:
+    """Gaps between two tokens of a slot, by their length."""
 
-    prompt_tokens_total: int = 0
-    prompt_tokens_cached_total: int = 0
-    prompt_seconds_total: float = 0.0
-    tokens_predicted_total: int = 0
-    tokens_predicted_seconds_total: float = 0.0
-    n_decode_total: int = 0
-    n_busy_slots_total: int = 0
-    n_tokens_max: int = 0
-    draft_tokens_total: int = 0
-    draft_tokens_accepted_total: int = 0
-    drafts_verified_total: int = 0
-    requests_finished_total: int = 0
-    requests_failed_total: int = 0
-    requests_cancelled_total: int = 0
-    preemptions_total: int = 0
-    restores_total: int = 0
-    rotations_total: int = 0
-    recomputes_total: int = 0
-    preempt_refusals_total: int = 0
-    parked_bytes_total: int = 0
-    restored_bytes_total: int = 0
-    park_seconds_total: float = 0.0
-    restore_seconds_total: float = 0.0
-    park_issue_seconds_total: float = 0.0
-    restore_issue_seconds_total: float = 0.0
-    restore_prefetch_seconds_total: float = 0.0
-    restore_scatter_seconds_total: float = 0.0
-    gap_sum_s: float = 0.0
-    survivor_gap_sum_s: float = 0.0
-    gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
-    survivor_gap_counts: list[int] = field(default_factory=lambda: [0] * (len(GAP_BOUNDS_S) + 1))
-    drafts_accepted_per_pos: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.counts = [0] * (len(GAP_BOUNDS_S) + 1)
+        self.sum_s = 0.0
 
-
-_LISTS = frozenset({"gap_counts", "survivor_gap_counts", "drafts_accepted_per_pos"})
+    def add(self, gap_s: float) -> None:
+        """One more."""
+        self.counts[bisect_left(GAP_BOUNDS_S, gap_s)] += 1
+        self.sum_s += gap_s
 
 
 class RateWindow:
@@ -80,20 +53,19 @@ class RateWindow:
 
 
 class Counters:
-    """Everything that is counted, and the frozen copy of it."""
+    """Everything that is counted. The engine adds to `tally`; `publish` gives a copy that nobody changes."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = published.Counters(gap_bounds_s=GAP_BOUNDS_S)
         self.window = RateWindow()
+        self._gaps = GapHistogram()
+        self._survivor_gaps = GapHistogram()
 
     def count_gap(self, gap_s: float, *, is_survivors: bool) -> None:
         """One inter-token gap of a slot that kept running; `is_survivors`: while another was parked or restored."""
-        bucket = bisect_left(GAP_BOUNDS_S, gap_s)
-        self.tally.gap_counts[bucket] += 1
-        self.tally.gap_sum_s += gap_s
+        self._gaps.add(gap_s)
         if is_survivors:
-            self.tally.survivor_gap_counts[bucket] += 1
-            self.tally.survivor_gap_sum_s += gap_s
+            self._survivor_gaps.add(gap_s)
 
     def count_prompt(self, n_tokens: int, seconds: float) -> None:
         """Prompt tokens decoded in one step that took `seconds`."""
@@ -114,7 +86,7 @@ class Counters:
         tally.draft_tokens_accepted_total += n_accepted
         tally.drafts_verified_total += n_verified
         pairs = zip_longest(tally.drafts_accepted_per_pos, n_accepted_per_pos, fillvalue=0)
-        tally.drafts_accepted_per_pos = [before + now for before, now in pairs]
+        tally.drafts_accepted_per_pos = tuple(before + now for before, now in pairs)
 
     def with_windows(self, latest: published.Counters) -> published.Counters:
         """What was published, with the rate windows of this moment. Any thread."""
@@ -127,16 +99,14 @@ class Counters:
             predicted_seconds_window=predicted_s,
         )
 
-    def publish(self, **gauges: int) -> published.Counters:
-        """A frozen copy with the gauges of this moment."""
-        tally = self.tally
-        totals = {name: getattr(tally, name) for name in Tally.__slots__ if name not in _LISTS}
-        counters = published.Counters(
-            **totals,
-            gap_bounds_s=GAP_BOUNDS_S,
-            gap_counts=tuple(tally.gap_counts),
-            survivor_gap_counts=tuple(tally.survivor_gap_counts),
-            drafts_accepted_per_pos=tuple(tally.drafts_accepted_per_pos),
+    def publish(self, **gauges: Any) -> published.Counters:
+        """A copy with the gauges of this moment."""
+        counters = replace(
+            self.tally,
+            gap_counts=tuple(self._gaps.counts),
+            gap_sum_s=self._gaps.sum_s,
+            survivor_gap_counts=tuple(self._survivor_gaps.counts),
+            survivor_gap_sum_s=self._survivor_gaps.sum_s,
             **gauges,
         )
         return self.with_windows(counters)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
 from pyggml_server.engine.slots.checkpoints import SlotCheckpoints
+from pyggml_server.engine.slots.common_prefix import common_prefix
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.native.border import StateError, UnsupportedError
 from pyggml_server.native.slot_file import check_tokens
@@ -132,7 +133,7 @@ class KvPool:
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""
-        return _common_prefix(slot.tokens, prompt)
+        return common_prefix(slot.tokens, prompt)
 
     def reusable_prefix(self, slot: Slot, prompt: list[int], may_reuse: bool, n_least_chunk: int = 0) -> int:
         """Tokens of the prompt that the slot's cells can stand for: the common prefix, as far as the memory has it,
@@ -146,7 +147,7 @@ class KvPool:
         is_shared = slot.shared is not None  # a shift would move the others' positions too
         if is_shared and self._runtime.shifts_context:
             return 0
-        n_past = _common_prefix(slot.tokens, prompt)
+        n_past = common_prefix(slot.tokens, prompt)
         if n_least_chunk > 0 and not is_shared and self._runtime.can_shift:
             n_past = self._shift_chunks(slot, prompt, n_past, n_least_chunk)
         n_past = self._go_back(slot, n_past, n_past < len(prompt))
@@ -197,17 +198,3 @@ class KvPool:
             context.seq_add(slot.id, end, len(slot.tokens), -n_discard)
         del slot.tokens[n_keep:end]
         slot.has_pending_shift = True
-
-
-def _common_prefix(a: list[int], b: list[int]) -> int:
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:
-        return n
-    low, high = 0, n  # the prefixes of length `low` are equal, those of length `high` are not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -40,6 +40,11 @@ class Job:
     n_children_gone: int = 0  # that were cancelled there
     has_siblings: bool = False  # it shares, or shared, its prompt with other answers of its request
     refill: list[int] | None = None  # tokens that are computed again before it goes on (`recompute.py`)
+    needs_refill: bool = False  # it was dropped without its state
+    parked_for_request: int | None = None
+    has_run_since_restore: bool = True
+    is_park_refusal_known: bool = False
+    is_rotation_refusal_known: bool = False
 
     @property
     def to_process(self) -> list[int]:
@@ -84,12 +89,7 @@ class Slot:
     resident_since_s: float = 0.0
     parked_at_s: float = 0.0
     park_order: int = 0
-    parked_for_request: int | None = None
-    has_run_since_restore: bool = True
     has_pending_shift: bool = False
-    needs_refill: bool = False
-    is_park_refusal_known: bool = False
-    is_rotation_refusal_known: bool = False
 
     def __post_init__(self) -> None:
         self.state = SlotState(self.id)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pyggml_server.engine.transfers.native_transfer import ParkingTransfer
 from pyggml_server.engine.transfers.park_memory import ParkMemory
 from pyggml_server.engine.transfers.size_estimate import SizeEstimate
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.native.border import BufferTooSmallError, PyggmlError
 
 if TYPE_CHECKING:
-    from pyggml_server.native.runtime import PinnedRange
+    pass
 
 
 class StateSizes(Protocol):
@@ -25,57 +26,6 @@ class StateSizes(Protocol):
 
     def seq_pos_max(self, seq_id: int) -> int | None:
         """Its last position; None without any."""
-
-
-class NativeTransfer(Protocol):
-    """The bindings' `Transfer`, as far as the engine uses it."""
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Size of the buffer."""
-
-    @property
-    def n_state_bytes(self) -> int:
-        """Size of the state in the buffer."""
-
-    def use(self, part: PinnedRange) -> None:
-        """Take a range as the buffer, to be given back when it is released."""
-
-    def release_buffer(self) -> None:
-        """Wait, then give back buffer and state."""
-
-    def shrink_buffer(self) -> None:
-        """Give back what the state does not need of the range."""
-
-    def save(self, seq_id: int, n_bytes: int | None = None, *, may_grow: bool = True) -> int:
-        """Issue the copy out."""
-
-    @property
-    def freed_on_issue(self) -> bool:
-        """Whether the last save had no more need of the sequence's cells once it was issued."""
-
-    def prefetch(self, n_bytes: int | None = None) -> bool:
-        """Issue the state's way to staging memory, or the next part of it."""
-
-    @property
-    def prefetch_left_bytes(self) -> int:
-        """What of it was not issued yet."""
-
-    def restore(self, seq_id: int) -> int:
-        """Issue the copy in."""
-
-    def done(self) -> bool:
-        """Whether the last issued copy has ended."""
-
-    def wait(self) -> None:
-        """Block until it has."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-
-    def close(self) -> None:
-        """Wait, then free everything."""
 
 
 class AsyncTransfer:
@@ -90,7 +40,7 @@ class AsyncTransfer:
     def __init__(
         self,
         sizes: StateSizes,
-        native: NativeTransfer,
+        native: ParkingTransfer,
         memory: ParkMemory,
         estimate: SizeEstimate,
         *,
@@ -116,12 +66,12 @@ class AsyncTransfer:
     def state_bytes(self) -> int:
         return self._native.n_state_bytes
 
-    def save(self, seq_id: int) -> None:
-        """Issue the copy out. Blocks for pinned memory only where `ParkMemory` says so."""
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:
+        """Issue the copy out. Blocks for pinned memory only with `may_block`."""
         try:
             if not self._save_by_estimate(seq_id):
                 n_bytes = self._sizes.state_size(seq_id)
-                self._native.use(self._memory.take(n_bytes))
+                self._native.use(self._memory.take(n_bytes, may_block=may_block))
                 self._native.save(seq_id, n_bytes)
             self.frees_on_completion = not self._native.freed_on_issue
         except (MemoryError, PyggmlError) as error:

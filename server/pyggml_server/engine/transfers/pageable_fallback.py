@@ -8,15 +8,16 @@ where the pool is as large as it may be and has no gap of that size at the momen
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from pyggml_server.engine.transfers.composite import CompositeTransfer
 from pyggml_server.engine.transfers.park_memory import NoGapError, PageableBufferError
 from pyggml_server.engine.transfers.transfer import Transfer
 
 log = logging.getLogger(__name__)
 
 
-class FallbackTransfer:
+class FallbackTransfer(CompositeTransfer):
     """The `first` transfer; where it has no memory for a park, a synchronous one that `make_next` makes."""
 
     def __init__(self, slot_id: int, first: Transfer, make_next: Callable[[], Transfer]) -> None:
@@ -26,29 +27,13 @@ class FallbackTransfer:
         self._next: Transfer | None = None
 
     @property
-    def frees_on_completion(self) -> bool:
-        return self._transfer.frees_on_completion
+    def _parts(self) -> Sequence[Transfer]:
+        return (self._transfer,)
 
-    @property
-    def buffer_bytes(self) -> int:
-        return self._transfer.buffer_bytes
-
-    @property
-    def pinned_bytes(self) -> int:
-        return self._transfer.pinned_bytes
-
-    @property
-    def state_bytes(self) -> int:
-        return self._transfer.state_bytes
-
-    @property
-    def is_staged(self) -> bool:
-        return self._transfer.is_staged
-
-    def save(self, seq_id: int) -> None:
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:
         """Issue the copy out; blocks for it after a fallback."""
         try:
-            self._transfer.save(seq_id)
+            self._transfer.save(seq_id, may_block=may_block)
             return
         except PageableBufferError as error:
             log.warning("slot %d: parks synchronously from now on: %s", self._slot_id, error)
@@ -57,24 +42,11 @@ class FallbackTransfer:
         except NoGapError as error:
             log.info("slot %d: parks synchronously this once: %s", self._slot_id, error)
             self._transfer = self._synchronous()
-        self._transfer.save(seq_id)
-
-    @property
-    def prefetch_left_bytes(self) -> int:
-        return self._transfer.prefetch_left_bytes
-
-    def prefetch(self, n_bytes: int | None = None) -> bool:
-        return self._transfer.prefetch(n_bytes)
+        self._transfer.save(seq_id, may_block=may_block)
 
     def restore(self, seq_id: int) -> None:
         self._transfer.restore(seq_id)
         self._come_back()
-
-    def is_done(self) -> bool:
-        return self._transfer.is_done()
-
-    def wait(self) -> None:
-        self._transfer.wait()
 
     def drop(self) -> None:
         self._transfer.drop()

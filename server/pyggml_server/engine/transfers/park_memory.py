@@ -11,8 +11,6 @@ gaps between the others were too small for it, and until nobody runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
@@ -57,7 +55,6 @@ class ParkMemory:
         self._pool = pool
         self._pageable: list[Copying] = []
         self._most_pageable_bytes = 0
-        self._is_patient = False
 
     @property
     def pinned_bytes(self) -> int:
@@ -83,8 +80,8 @@ class ParkMemory:
         """A range of what is locked already; None where there is none."""
         return None if self._pool is None or n_bytes < 1 else self._pool.take(n_bytes)
 
-    def take(self, n_bytes: int) -> PinnedRange:
-        """A range for a state. Locks pieces, and blocks for them, inside `patience` only.
+    def take(self, n_bytes: int, *, may_block: bool = False) -> PinnedRange:
+        """A range for a state. With `may_block` pins what is missing at once, and blocks for it.
 
         Raises NotPinnedYetError, NoGapError, PageableBufferError.
         """
@@ -93,7 +90,7 @@ class ParkMemory:
             raise PageableBufferError("there is no pinned memory")
         part = pool.take(n_bytes)
         if part is None and pool.can_grow and pool.end_for(n_bytes) <= self._ceiling_bytes(pool):
-            if not self._is_patient:
+            if not may_block:
                 pool.grow(pool.end_for(n_bytes))
                 raise NotPinnedYetError(f"the pinned memory is still growing: {pool.pinned_bytes} bytes")
             pool.fill(pool.end_for(n_bytes))
@@ -103,15 +100,6 @@ class ParkMemory:
         if n_bytes > pool.pinned_bytes and not pool.can_grow:
             raise PageableBufferError(f"a state of {n_bytes} bytes, and {pool.pinned_bytes} can be pinned")
         raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of pinned memory")
-
-    @contextmanager
-    def patience(self, is_patient: bool) -> Iterator[None]:
-        """Whether `take` locks what is missing at once, inside the block."""
-        self._is_patient = is_patient
-        try:
-            yield
-        finally:
-            self._is_patient = False
 
     def rest(self) -> None:
         """Nobody runs: unlock what is too much beside the pageable memory that was needed. Blocks if there is any."""

@@ -44,8 +44,8 @@ class Transfer(Protocol):
     def is_staged(self) -> bool:
         """Whether the state that it holds may come back by way of staging memory: `prefetch` may say True."""
 
-    def save(self, seq_id: int) -> None:
-        """Issue the copy out. Raises TransferRefusedError."""
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:
+        """Issue the copy out; with `may_block` wait for the memory that it needs. Raises TransferRefusedError."""
 
     def prefetch(self, n_bytes: int | None = None, /) -> bool:
         """Issue the state's way to staging memory, for which the sequence needs no cells; `restore` puts it into cells
@@ -92,7 +92,7 @@ class SyncTransfer:
     def state_bytes(self) -> int:
         return self.buffer_bytes
 
-    def save(self, seq_id: int) -> None:
+    def save(self, seq_id: int, *, may_block: bool = False) -> None:  # noqa: ARG002 - it always blocks
         """Copy the sequence's state to the host. Blocks for the copy."""
         if self._state is not None:
             raise TransferRefusedError(f"sequence {seq_id} is parked already")
