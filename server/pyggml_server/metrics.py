@@ -123,11 +123,13 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("requests_finished_total", "Tasks that ended with a result", c.requests_finished_total),
         Value("requests_failed_total", "Tasks that ended with an error", c.requests_failed_total),
         Value(
-            "requests_cancelled_total", "Tasks that ended because nobody waited any more", c.requests_cancelled_total
+            "requests_cancelled_total",
+            "Tasks whose client disconnected, or that a stop ended",
+            c.requests_cancelled_total,
         ),
         Value("preemptions_total", "Sequences parked in host memory", c.preemptions_total),
         Value("restores_total", "Parked sequences copied back", c.restores_total),
-        Value("rotations_total", "Sequences that left, parked or dropped, to give somebody a turn", c.rotations_total),
+        Value("rotations_total", "Sequences parked or dropped for another chat's turn", c.rotations_total),
         Value("recomputes_total", "Preempted sequences whose state was computed again", c.recomputes_total),
         Value("preempt_refusals_total", "Parks refused by the memory budget", c.preempt_refusals_total),
         Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),

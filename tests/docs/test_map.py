@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -73,3 +74,28 @@ def test_a_new_file_and_a_removed_file_are_both_noticed(tmp_path: Path) -> None:
         (tmp_path / "pyggml" / name).touch()
     text = "## The map\n\n### `pyggml/`\n\n- `kept.py`: stays\n- `gone.py`: was here\n"
     assert missing_and_stale(text, files_under(tmp_path, "pyggml")) == ({"pyggml/new.py"}, {"pyggml/gone.py"})
+
+
+ENGINE = ROOT / "server/pyggml_server/engine"
+ROOMS = sorted(path.parent.name for path in ENGINE.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_rooms_line_is_its_docstring_and_the_table_of_rooms_has_a_row_for_it(room: str) -> None:
+    text = text_of("ARCHITECTURE.md")
+    docstring = ast.get_docstring(ast.parse((ENGINE / room / "__init__.py").read_text()))
+    assert f"### `server/pyggml_server/engine/{room}/`\n{docstring}\n" in text
+    assert re.search(rf"^\| `{room}/` \| .+ \| .+ \|$", section(text, "The rooms of the engine"), re.M)
+
+
+def test_the_table_of_rooms_has_rows_for_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|", section(text_of("ARCHITECTURE.md"), "The rooms of the engine"), re.M)
+    assert sorted(rows) == ROOMS
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_into_the_server_is_a_file(name: str) -> None:
+    paths = re.findall(r"`((?:engine|planner|web|native)/[\w/]+\.(?:py|cpp))`", text_of(name))
+    assert paths
+    for path in paths:
+        assert (ROOT / "server/pyggml_server" / path).is_file() or (ROOT / path).is_file(), path

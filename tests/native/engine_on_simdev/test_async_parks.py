@@ -62,9 +62,9 @@ def test_no_preempt_async_really_switches_it_off(model: Path, monkeypatch: pytes
     for kind in (SyncTransfer, AsyncTransfer):
         save = kind.save
 
-        def noted_save(self: Any, seq_id: int, save: Any = save, name: str = kind.__name__) -> None:
+        def noted_save(self: Any, seq_id: int, save: Any = save, name: str = kind.__name__, **how: bool) -> None:
             saved_by.append(name)
-            save(self, seq_id)
+            save(self, seq_id, **how)
 
         monkeypatch.setattr(kind, "save", noted_save)
     for use_async, expected in ((True, {"AsyncTransfer"}), (False, {"SyncTransfer"})):

@@ -1,1 +1,1 @@
-"""What becomes of the prompts that no request uses: the prompt cache, slot files, dropping."""
+"""What becomes of prompts that no request uses: the prompt cache, slot files, dropping."""

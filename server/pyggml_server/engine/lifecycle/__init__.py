@@ -1,1 +1,1 @@
-"""Everything that the engine thread owns, how each job ends, and the picture that is published of it."""
+"""All that the engine thread owns, how each job ends, and the picture that is published."""

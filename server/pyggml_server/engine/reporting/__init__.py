@@ -1,1 +1,1 @@
-"""What is counted and remembered for `/metrics` and `/pool`; knows no slot."""
+"""What is counted and remembered for `/metrics` and `/pool`."""

@@ -1,1 +1,1 @@
-"""How one state leaves the device and comes back, and the host memory that it goes to; knows no slot and no plan."""
+"""How one state leaves the device and comes back, and the host memory that it goes to."""
