@@ -76,6 +76,38 @@ def test_a_chat_that_ends_while_it_is_parked_is_parked_no_longer(page: BrowserPa
     page.until(lambda: said(page) == [])
 
 
+def test_a_page_that_is_loaded_anew_shows_that_its_chat_is_parked(page: BrowserPage, server: Running) -> None:
+    page.open(server.url)
+    ask(page, "Count.")
+    (task_id,) = server.engine.next_task_ids()
+    say(server, task_id, "one,")
+    server.engine.say(Notice(task_id, "preempted"))
+    page.until(lambda: said(page) == [PARKED])
+    page.driver.refresh()
+    page.until(lambda: said(page) == [PARKED] and "one," in answer(page))
+    server.engine.say(Notice(task_id, "resumed"))
+    finish(server, task_id)
+    page.until(lambda: said(page) == [])
+
+
+def test_the_list_of_chats_shows_which_are_parked(page: BrowserPage, server: Running) -> None:
+    page.open(server.url)
+    ask(page, "A chat that waits.")
+    (task_id,) = server.engine.next_task_ids()
+    server.engine.say(Notice(task_id, "preempted"))
+    page.until(lambda: said(page) == [PARKED])
+    page.click("[aria-label='New chat']")
+    page.until(lambda: said(page) == [])  # the new one is not parked
+    page.click("[aria-label='Expand navigation']")
+    paused, spinning = (
+        f"div[aria-label='Stop generation'] {icon}" for icon in (".lucide-circle-pause", ".animate-spin")
+    )
+    page.until(lambda: page.count(paused) == 1)
+    server.engine.say(Notice(task_id, "resumed"))
+    page.until(lambda: page.count(paused) == 0 and page.count(spinning) == 1)
+    finish(server, task_id)
+
+
 def test_an_answer_goes_on_in_a_page_that_was_loaded_anew_in_the_middle_of_it(
     page: BrowserPage, server: Running
 ) -> None:
