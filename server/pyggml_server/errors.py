@@ -21,7 +21,7 @@ class UsageError(Exception):
 
 
 class NotLoadedError(RuntimeError):
-    """The model was freed because nothing was to be done; it is loaded again for whoever waits for it."""
+    """The model was freed because it was idle; it is loaded again for the next request."""
 
 
 class LoadError(Exception):

@@ -35,7 +35,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nobody waits for this task any more. Unknown and already ended ids are ignored."""
+    """End this task as cancelled: its client has disconnected. Unknown and already ended ids are ignored."""
 
     task_id: int
 
@@ -72,7 +72,7 @@ class EndReasoning:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Somebody waits for the model that was freed while nothing was to be done: load it again."""
+    """A request waits for the model, which was freed while idle: load it again."""
 
 
 @dataclass(frozen=True, slots=True)

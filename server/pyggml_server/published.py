@@ -1,4 +1,4 @@
-"""What the engine publishes after each pass, for whoever wants to look at it: one frozen picture.
+"""What the engine publishes after each pass for others to read: one frozen picture.
 
 A leaf: imports nothing of the server but `history`. Made on the engine thread and never changed afterwards.
 """
@@ -41,7 +41,7 @@ class SlotSnapshot:
 class Counters:
     """Totals since the start (names as `/metrics` shows them) and the gauges of this moment.
 
-    Not frozen, since the engine adds to one of its own. Each snapshot has a copy, which nobody changes.
+    Not frozen, since the engine adds to one of its own. Each snapshot has a copy that is never changed.
     """
 
     prompt_tokens_total: int = 0

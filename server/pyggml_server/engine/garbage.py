@@ -1,7 +1,7 @@
 """What the garbage collector looks at while the server serves. Engine thread.
 
 A full collection visits every object that can be part of a cycle, tens of thousands of them once a model is loaded, and
-everybody waits for it between two tokens. What is there when the port opens stays until the model is freed, so those
+all slots wait for it between two tokens. What is there when the port opens stays until the model is freed, so those
 objects are out of its sight until then; what requests leave behind is looked at as before.
 """
 

@@ -1,7 +1,7 @@
-"""Who may use the loaded model, so that it is never freed under anybody (--sleep-idle-seconds). Any thread.
+"""Who uses the loaded model, so that it is never freed while in use (--sleep-idle-seconds). Any thread.
 
 The engine loads and frees, the web side uses. The door is open while the web side has a model to work with; the engine
-closes it only when nobody is inside.
+closes it only when it is empty inside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SleepGuard:
             self._is_open = True
 
     def try_close(self) -> bool:
-        """The model is going to be freed. False, and nothing has changed, while somebody uses it."""
+        """The model is going to be freed. False, and nothing has changed, while it is in use."""
         with self._lock:
             if self._n_inside or not self._is_open:
                 return False

@@ -26,7 +26,7 @@ def build_state(
 ) -> EngineState:
     """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not.
 
-    `counters` goes on counting where it is given, since a model may be loaded more than once in a run.
+    `counters`: those of an earlier load, since a model may be loaded more than once in a run.
     `has_slot_files`: slots may be saved to files.
     """
     limit_bytes = default_ram_limit_bytes() if options.ram_mib is None else options.ram_mib * MIB
@@ -51,7 +51,7 @@ def build_state(
 def _choose_transfers(
     runtime: Runtime, options: PreemptOptions, limit_bytes: int, why_off: str | None
 ) -> TransferChoice:
-    """Makes each slot's transfer. Without preemption no asynchronous one: no fences after a decode for nobody."""
+    """Makes each slot's transfer. Without preemption none is asynchronous: a decode then records no fences."""
     if why_off is not None:
         log.info("preemption: off, %s", why_off)
         return TransferChoice(synchronous_transfers(runtime), why_off)

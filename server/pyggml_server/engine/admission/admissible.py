@@ -16,7 +16,7 @@ TOO_LONG = "exceed_context_size_error"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error of llama-server's: its message, its type and the fields beside them."""
+    """An error of llama-server's: its message, its type and its further fields."""
 
     message: str
     error_type: str

@@ -33,7 +33,7 @@ class Dispatcher:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits."""
+        """Whether nothing waits."""
         return not len(self._queue) and not len(self._actions)
 
     def take(self, message: FromWeb) -> None:
@@ -52,7 +52,7 @@ class Dispatcher:
                 pass  # it is awake
 
     def place(self) -> None:
-        """Give idle slots to those who wait for one, actions before tasks: they take one pass and no longer."""
+        """Give idle slots to what waits for one. Actions come before tasks: they take one pass and no longer."""
         self._actions.run()
         self._queue.place()
 

@@ -142,7 +142,7 @@ class TaskQueue:
         return has_threshold and bool(slot.tokens) and share * job.n_prompt < KEPT_SHARE * len(slot.tokens)
 
     def _try_to_launch(self, slot: Slot, loses_much: bool, job: Job) -> None:
-        """A job that cannot be launched fails, and nobody else with it."""
+        """A job that cannot be launched fails alone."""
         slot.job = job
         slot.reserved_for = None
         slot.started_at_s = self._state.clock()

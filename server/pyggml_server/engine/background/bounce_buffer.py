@@ -1,8 +1,8 @@
 """Pinned memory that states pass through, on their way between the pool and pageable memory or a file.
 
 Engine thread. A buffer for each context (the target's, the draft's) is a part of one pool, from when its job asks for
-room until its turn ends. One state at a time; `Turn` waits for it. Who has the turn may lend views of the buffers to
-the helper thread, and drops them before it gives the turn back.
+room until its turn ends. One state at a time; `Turn` waits for it. The job that has the turn may lend views of the
+buffers to the helper thread, and drops them before it gives the turn back.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BounceBuffer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether somebody has the turn."""
+        """Whether a job has the turn."""
         return self._is_taken
 
     @property
@@ -81,7 +81,7 @@ class BounceBuffer:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """From a moment at which nobody has it until the copy has ended, for which the end blocks."""
+        """Takes the turn, which no job may have now. At its end blocks until the copy has ended."""
         assert not self._is_taken, "the buffer is another's"
         self._is_taken = True
         try:

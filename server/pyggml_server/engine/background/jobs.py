@@ -1,7 +1,7 @@
-"""Work of several steps that goes on while others decode: it says what it waits for, and never waits itself.
+"""Work of several steps while others decode. A job says what it waits for, and never waits itself.
 
 Engine thread; only what it gives to `Helper` runs elsewhere. A job is a generator that yields what must be done before
-its next step. Whoever cannot go on without it may block for it; closing it early ends it at the step that it is in, and
+its next step. A caller that needs its end may block for it; closing it early ends it at the step that it is in, and
 what that step began (a copy, a task of the helper) is waited for.
 """
 
@@ -31,13 +31,13 @@ Steps = Generator[Awaited, None, Result]
 
 
 class InLine:
-    """Something that is up to other jobs. Who waits for it has nothing of what can be had by one at a time."""
+    """Something that is up to other jobs. A job that waits for it holds nothing that others wait for."""
 
     __slots__ = ()
 
 
 class Turn(InLine):
-    """The moment at which nobody has what can be had by one at a time."""
+    """The moment at which no job has what only one at a time can have."""
 
     def __init__(self, is_taken: Callable[[], bool], free: Callable[[], None]) -> None:
         self._is_taken = is_taken
@@ -51,7 +51,7 @@ class Turn(InLine):
 
 
 class BackgroundJob:
-    """Runs the steps. `is_optional`: nobody misses it if it is closed before it had its first turn."""
+    """Runs the steps. `is_optional`: it may be closed before it had its first turn."""
 
     def __init__(self, what: str, steps: Steps[None], *, is_optional: bool = False) -> None:
         self._what = what
@@ -71,11 +71,11 @@ class BackgroundJob:
 
     @property
     def can_be_dropped(self) -> bool:
-        """Whether somebody who wants its slot may close it."""
+        """Whether it may be closed for its slot."""
         return self._is_optional and self.waits_in_line
 
     def advance(self) -> None:
-        """Take every step that can be taken now. Never blocks. What goes wrong ends the job, and nobody else's."""
+        """Take every step that can be taken now. Never blocks. An error ends this job only."""
         try:
             while not self._is_done and (self._awaited is None or self._awaited.is_done()):
                 self._awaited = next(self._steps)

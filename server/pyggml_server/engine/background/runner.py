@@ -1,4 +1,4 @@
-"""What is copied while others decode for no chat that runs: prompts to and from the prompt cache, slots' files.
+"""Copies that no running chat waits for, while others decode: cached prompts and slot files.
 
 Engine thread. Pinned memory for each direction and one helper thread, however many jobs there are: they take
 turns, in the order in which they came. None of it where copies cannot be asynchronous.
@@ -55,7 +55,7 @@ class BackgroundRunner:
         self.into.wait()
 
     def _free(self, bounce: BounceBuffer) -> None:
-        """Block until nobody has the memory."""
+        """Block until no job has the memory."""
         for job in list(self._jobs):
             while bounce.is_taken and not job.is_done() and not job.waits_in_line:
                 job.wait_for_step()

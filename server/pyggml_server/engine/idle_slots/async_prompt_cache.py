@@ -46,7 +46,7 @@ class _Save(InLine):
 
 
 class AsyncPromptCache(PromptCache):
-    """The same decisions, and no copy that stops anybody."""
+    """The same decisions, with copies that stop no other slot."""
 
     def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], copies: BackgroundRunner) -> None:
         super().__init__(runtime, pool, slots)

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 def drop_one(state: EngineState, why: str, *, for_slot: Slot | None = None) -> bool:
     """Give up the prompt that was unused for longest, but none that is being copied. False if there is none.
 
-    `for_slot`: what goes on there and needs the cells may wait for others; who is to get a prompt keeps it.
+    `for_slot`: the slot whose job needs the cells. It may wait for others, so a slot that is to get a prompt keeps it.
     """
     idle = [slot for slot in _with_prompts(state, for_slot) if slot.background_job is None]
     if not state.policy.is_enabled or for_slot is not None:
@@ -72,6 +72,6 @@ def _with_prompts(state: EngineState, for_slot: Slot | None) -> Iterator[Slot]:
 
 
 def _is_leaving(slot: Slot) -> bool:
-    """Whether it is being saved, or will be when its turn comes: not for somebody who may wait for the same memory."""
+    """Whether it is being saved, or will be when its turn comes. Not if a job may wait for the same memory."""
     job = slot.background_job
     return job is not None and slot.reserved_for is None and (job.can_be_dropped or not job.waits_in_line)

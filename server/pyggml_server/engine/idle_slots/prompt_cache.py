@@ -1,7 +1,7 @@
 """The prompt cache (--cache-ram, --cache-idle-slots): prompts that lose their slot are kept in host memory.
 
 Engine thread; blocks for its copies. It is as in llama-server, which also decides what is kept and what is found. Of a
-prompt that is found only what the new one begins with is used, so nobody is answered from another's text.
+prompt that is found only what the new one begins with is used, so no request is answered from another's text.
 """
 
 from __future__ import annotations

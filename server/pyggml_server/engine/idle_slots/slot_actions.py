@@ -57,7 +57,7 @@ class SlotActions:
         self._line.append(action)
 
     def cancel(self, task_id: int) -> bool:
-        """Take an action out of the line; one that is under way goes on for nobody. False if there is none."""
+        """Take an action out of the line. One that is under way runs to its end, unanswered. False if there is none."""
         for action in self._line:
             if action.task_id == task_id:
                 self._line.remove(action)

@@ -55,7 +55,7 @@ class SyncSlotFiles:
             self._load(slot, path)
             return n_bytes
         except (OSError, PyggmlError):
-            self._state.pool.clear(slot)  # nobody knows what a half restored slot holds
+            self._state.pool.clear(slot)  # what a half restored slot holds is unknown
             raise
 
     def _load(self, slot: Slot, path: str) -> None:
@@ -113,7 +113,7 @@ class AsyncSlotFiles:
                 pool.set_restored_tokens(slot, tokens)
             except PyggmlError:
                 into.wait()
-                pool.clear(slot)  # nobody knows what it holds
+                pool.clear(slot)  # what it holds is unknown
                 raise
             yield from completion(into)
             return n_bytes

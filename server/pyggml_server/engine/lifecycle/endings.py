@@ -37,7 +37,7 @@ def finish(state: EngineState, slot: Slot) -> None:
 
 
 def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server_error", **extra: int) -> None:
-    """End this job with an error; and no other, but those of its request that cannot go on without its prompt."""
+    """End this job with an error, and those of its request that cannot continue without its prompt."""
     job = slot.active_job
     others = shared_prompt.dependents(slot)
     state.record(EventKind.END, slot, state.clock(), message)
@@ -56,7 +56,7 @@ def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: st
 
 
 def fail_and_clear(state: EngineState, slot: Slot, message: str) -> None:
-    """End this job with an error, and drop its cells: they are in the way, or nobody knows what they hold."""
+    """End this job with an error, and drop its cells: they are in the way, or what they hold is unknown."""
     fail(state, slot, message)
     state.pool.clear(slot)
 
@@ -74,14 +74,14 @@ def fail_all(state: EngineState, message: str) -> None:
 
 
 def fail_residents(state: EngineState, message: str) -> None:
-    """End every job whose cells are in the pool with an error. Those that are parked, or on their way, go on."""
+    """End every job whose cells are in the pool with an error. Those that are parked, or on their way, continue."""
     for slot in list(state.busy()):
         if not slot.state.is_preempted:
             fail_and_clear(state, slot, message)
 
 
 def cancel(state: EngineState, slot: Slot) -> None:
-    """Nobody waits for this job any more, nor for those of its request that cannot go on without its prompt."""
+    """End this job as cancelled, and those of its request that cannot continue without its prompt."""
     job = slot.active_job
     others = shared_prompt.dependents(slot)
     state.record(EventKind.END, slot, state.clock(), "cancelled")

@@ -74,7 +74,7 @@ class EngineState:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether nobody gets an idle slot now. Without the planner one thing is done after the other, as in
+        """Whether no task gets an idle slot now. Without the planner one thing is done after the other, as in
         llama-server: what a slot gets depends on what the copies that others need, and that are under way, leave."""
         return not self.policy.is_enabled and self.background is not None and self.background.are_under_way
 

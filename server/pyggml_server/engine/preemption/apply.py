@@ -175,7 +175,7 @@ class Applier:
         log.warning("slot %d: %s: %s; see --preempt-ram", slot.id, what, reason)
 
     def _join_line(self, slot: Slot, parked_at_s: float) -> None:
-        """The slot waits to come back, behind whoever waits already."""
+        """The slot joins the end of the line of parked chats."""
         job = slot.active_job
         self._state.n_parks += 1
         slot.parked_at_s = parked_at_s

@@ -6,9 +6,9 @@
     no copy -> PREFETCH -> SCATTER -> no copy         by way of staging memory: the slot runs from SCATTER on
     no copy -> RESTORE -> no copy                     straight into cells: the slot runs from the completion on
 
-QUEUED comes first where a restore has to wait: for a batch of others, behind which it costs nobody anything, or for
-others' states to leave staging memory. While QUEUED or in PREFETCH a slot holds no cells. Those that it will take are
-promised to it, so that the planner gives them to nobody. A step that is refused leaves the slot PREEMPTED.
+QUEUED comes first where a restore has to wait: for a batch of others, behind which issuing is free, or for others'
+states to leave staging memory. While QUEUED or in PREFETCH a slot holds no cells. Those that it will take are
+promised to it, and the planner gives them to no other. A step that is refused leaves the slot PREEMPTED.
 
 A synchronous copy has completed when the call that issued it returns, an asynchronous one when `poll` finds it done at
 the top of a pass. Where others decode, `advance_overlapped` takes the steps of restores behind their batch. Nothing
@@ -69,7 +69,7 @@ def _name(step: CopyStep | None) -> str:
 def begin_park(state: EngineState, unit: list[Slot], reason: Reason) -> float:
     """Issue the copies out of slots that are parked together. Returns when that began.
 
-    Raises TransferRefusedError; nobody has moved then.
+    Raises TransferRefusedError; no slot has changed then.
     """
     started_s = state.clock()
     for slot in unit:
@@ -237,8 +237,10 @@ def _scatter(state: EngineState, unit: list[Slot]) -> None:
 
 
 def _issue(state: EngineState, unit: list[Slot], ordered_s: float) -> CopyStep:
-    """Issue what can be issued of a restore now. Nobody passes who was ordered before and waits for its place. Raises
-    TransferRefusedError."""
+    """Issue what can be issued of a restore now. It never overtakes one that was ordered before it and is QUEUED.
+
+    Raises TransferRefusedError.
+    """
     others = [slot.copy for slot in state.slots if slot not in unit and slot.copy is not None]
     if any(copy.step is CopyStep.QUEUED and copy.started_s < ordered_s for copy in others):
         return CopyStep.QUEUED
@@ -270,7 +272,7 @@ def _complete_park(state: EngineState, slot: Slot, copy: CopyInFlight) -> None:
 
 
 def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -> None:
-    """They keep their states and their places in line, unless nobody is left who could make room."""
+    """They keep their states and their places in line. If no slot is left that could make room, the first one fails."""
     for slot in unit:
         if slot.copy is not None:
             move(slot, None)
@@ -278,7 +280,7 @@ def _refuse(state: EngineState, unit: list[Slot], error: TransferRefusedError) -
         state.pool.release_cells(slot)
     log.warning("slot %d: restore refused: %s", unit[0].id, error)
     if not any(other.phase in RESIDENT_PHASES for other in state.slots):
-        endings.fail_for_room(state, unit[0])  # else it would be tried again for ever
+        endings.fail_for_room(state, unit[0])  # else it would be tried again in every pass
 
 
 def _copy_of(slot: Slot) -> CopyInFlight:

@@ -14,7 +14,7 @@ def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, 
     """The pool and its slots at this moment.
 
     Asking for the size of a state walks its cells, so residents' sizes are left at 0 unless they are asked for: they
-    matter to a plan that parks somebody where the budget is not ample, and to no other.
+    matter only to a plan with parks where the budget is not ample.
     """
     return View(
         now_s=state.clock(),

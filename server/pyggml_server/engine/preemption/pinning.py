@@ -12,8 +12,8 @@ AMPLE_FACTOR = 2
 
 
 def budget_is_ample(state: EngineState) -> bool:
-    """Whether the budget holds the states of all who run, by far: then no park needs to know how large one is, which
-    would walk the cells of each slot while everybody waits."""
+    """Whether the budget holds the states of all running slots, by far. Then no park asks how large a state is, which
+    would walk the cells of each slot while all wait."""
     if state.sizes.cell_bytes <= 0:
         return False
     running = [len(slot.tokens) for slot in state.slots if slot.job is not None and not slot.transfer.state_bytes]
@@ -22,8 +22,8 @@ def budget_is_ample(state: EngineState) -> bool:
 
 
 def keep_memory_ahead(state: EngineState) -> None:
-    """Between two decodes: see that those who run find pinned memory when they are parked. Blocks for one piece
-    of it at most."""
+    """Between two decodes: have pinned memory ready for parks of the running slots. Blocks for one piece of it at
+    most."""
     running: list[int] = []
     for slot in state.slots:
         if slot.transfer.state_bytes > 0:

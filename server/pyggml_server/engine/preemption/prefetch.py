@@ -24,7 +24,7 @@ def is_overlapped(state: EngineState, unit: list[Slot]) -> bool:
 
 
 def others_decode(state: EngineState, unit: Sequence[Slot] = ()) -> bool:
-    """Whether anybody else has a part in this pass's batch, unless the plan makes it wait."""
+    """Whether another slot has a part in this pass's batch, unless the plan makes it wait."""
     return any(slot.phase in _DECODING and slot not in unit for slot in state.slots)
 
 

@@ -1,8 +1,8 @@
 """Chats that leave the pool without their state and compute it again: what host memory cannot hold. Engine thread.
 
 The tokens stay with the slot while it stands in line. When its turn comes they go through the model once more, as a
-prompt does, and the chat goes on with the token that it had sampled. Its text may differ from there on. Who orders it
-is the planner, who logs and counts it is `apply`.
+prompt does, and the chat continues with the token that it had sampled. Its text may differ from there on. The
+planner orders it, `apply` logs and counts it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The copies of slots that are parked and restored as one, since they share their prompt's cells. Engine thread.
 
-A unit is what `shared_prompt.unit_of` gives, the keeper first; where nobody shares, it is one slot. The keeper's state
-has the prompt, the others' only what follows it. Issues copies and waits for none.
+A unit is what `shared_prompt.unit_of` gives, the keeper first; without a shared prompt it is one slot. The keeper's
+state has the prompt, the others' only what follows it. Issues copies and waits for none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyggml_server.engine.transfers.transfer import TransferRefusedError
 
 
 def save(pool: KvPool, unit: list[Slot], *, may_block: bool = False) -> None:
-    """Issue the copies of a unit out. Raises TransferRefusedError; nobody has moved then."""
+    """Issue the copies of a unit out. Raises TransferRefusedError; no slot has changed then."""
     keeper, *others = unit
     shared = keeper.shared
     cut: list[Slot] = []
@@ -36,7 +36,7 @@ def save(pool: KvPool, unit: list[Slot], *, may_block: bool = False) -> None:
     elif shared is not None:
         shared.keeper = keeper
         for slot in [holder for holder in shared.holders if holder not in unit]:
-            shared_prompt.leave(slot)  # its cells stay, and theirs come back beside them
+            shared_prompt.leave(slot)  # its cells stay, and the unit gets new ones
 
 
 def prefetch(unit: list[Slot], n_bytes: int | None = None) -> bool:

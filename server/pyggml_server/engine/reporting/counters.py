@@ -53,7 +53,7 @@ class RateWindow:
 
 
 class Counters:
-    """Everything that is counted. The engine adds to `tally`; `publish` gives a copy that nobody changes."""
+    """Everything that is counted. The engine adds to `tally`; `publish` gives a copy that is never changed."""
 
     def __init__(self) -> None:
         self.tally = published.Counters(gap_bounds_s=GAP_BOUNDS_S)

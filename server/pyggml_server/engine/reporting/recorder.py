@@ -1,7 +1,7 @@
 """Keeps the latest events and gaps for the page at `/pool`. Engine thread writes; what `history` gives is frozen.
 
-Costs the engine next to nothing: a pass that parks nobody publishes the very object of the pass before, a token adds to
-three numbers, and once a second and once per event the half that has changed is put together again.
+It must cost the engine next to nothing. A pass without an event publishes the very object of the pass before, a token
+adds to three numbers, and once a second and once per event the half that has changed is built again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Recorder:
             self._worst_s = gap_s
 
     def rest(self) -> None:
-        """Nobody runs any more: tell the second so far, since no token will come to end it."""
+        """No slot runs: publish the second so far, since no token will come to end it."""
         if self._n_gaps:
             self.history = History(self.history.events, (*self._seconds, self._gap_second()))
 

@@ -47,7 +47,7 @@ class KvPool:
         self.n_cells_found = self.n_cells_used() + n_tokens - 1
 
     def forget_refusal(self) -> None:
-        """Somebody ended: there may be room again."""
+        """A request ended: there may be room again."""
         self.n_cells_found = None
 
     def state_bytes(self, slot: Slot) -> int:
@@ -85,8 +85,8 @@ class KvPool:
             context.seq_copy(source.id, target.id, 0, n_cells)
 
     def cut(self, slot: Slot, n_keep: int) -> int:
-        """Keep the first `n_keep` tokens. None, where the memory cannot go on from there, or where the cut would go
-        through cells that others have too. Returns how many remain."""
+        """Keep the first `n_keep` tokens. None, if the memory cannot continue from there, or if the cut would go
+        through shared cells. Returns how many remain."""
         if n_keep >= len(slot.tokens):
             return len(slot.tokens)
         is_whole = slot.shared is None or n_keep >= slot.shared.n_cells
@@ -155,7 +155,7 @@ class KvPool:
         return min(n_past, len(prompt) - 1)
 
     def _go_back(self, slot: Slot, n_past: int, has_new_tokens: bool) -> int:
-        """As many of the first `n_past` tokens as the memory can go on from."""
+        """As many of the first `n_past` tokens as the memory can continue from."""
         if n_past == 0 or self.remembers(slot, n_past, has_new_tokens):
             return n_past
         pos_needed = self._first_needed(n_past, has_new_tokens)

@@ -13,7 +13,7 @@ from pyggml_server.engine.slots.slot import Slot
 
 
 def leave(slot: Slot) -> None:
-    """What the slot holds from now on it shares with nobody."""
+    """From now on the slot shares nothing."""
     shared, slot.shared = slot.shared, None
     if shared is None:
         return
@@ -23,7 +23,7 @@ def leave(slot: Slot) -> None:
 
 
 def n_owned_cells(slot: Slot) -> int:
-    """Cells that nobody else has: what comes free when the slot gives its own back."""
+    """Cells that no other slot has: what comes free when this one gives its cells back."""
     if not slot.counts_cells:
         return 0
     shared = slot.shared
@@ -40,7 +40,7 @@ def unit_of(slot: Slot) -> list[Slot]:
 
 
 def dependents(slot: Slot) -> list[Slot]:
-    """Slots that cannot go on without what this one has: its prompt, in its state or still to come."""
+    """Slots that cannot continue without this one's prompt, in its state or still to come."""
     if slot.children:
         return list(slot.children)
     if slot.shared is not None and slot.shared.keeper is slot and slot.state.is_preempted:

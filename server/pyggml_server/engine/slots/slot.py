@@ -39,7 +39,7 @@ class Job:
     children: list[Job] = field(default_factory=list)  # of its request (n > 1), in line with it
     n_children_gone: int = 0  # that were cancelled there
     has_siblings: bool = False  # it shares, or shared, its prompt with other answers of its request
-    refill: list[int] | None = None  # tokens that are computed again before it goes on (`recompute.py`)
+    refill: list[int] | None = None  # tokens that are computed again before it continues (`recompute.py`)
     needs_refill: bool = False  # it was dropped without its state
     parked_for_request: int | None = None
     has_run_since_restore: bool = True
@@ -82,7 +82,7 @@ class Slot:
     reserved_for: Job | None = None
     shared: SharedPrompt | None = None
     children: list[Slot] = field(default_factory=list)
-    last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` goes on showing it
+    last_seen: SlotSnapshot | None = None  # how the last job looked when it ended, as `/slots` shows it
     last_used_s: float = 0.0
     last_decoded_pass: int = 0
     started_at_s: float = 0.0
@@ -133,7 +133,7 @@ class Slot:
 
     @property
     def counts_cells(self) -> bool:
-        """Whether nobody else may have the cells for `tokens`: it holds them, or they are promised to it."""
+        """Whether cells for `tokens` are taken: the slot holds them, or they are promised to it."""
         return self.holds_cells or self.is_promised_cells
 
     @property
@@ -149,7 +149,7 @@ class SharedPrompt:
     """The first `n_cells` tokens of every holder.
 
     holders         slots whose sequences have these cells, or will have them again; an idle slot's too, which has the
-                    prompt of an answer that ended. At least two, or nobody shares.
+                    prompt of an answer that ended. At least two.
     is_cut_in_park  the memory can keep what follows the prompt without the prompt. If not, each is parked by itself,
                     with a prompt of its own from then on.
     keeper          while they are parked: whose state has the prompt.

@@ -8,8 +8,8 @@ Owns which move is legal, and nothing else: no cells, no buffers, no requests. N
     PREEMPTED -> PROCESSING_PROMPT                     without a state on the host: all tokens are computed again
 
 A synchronous copy takes the same way through PREEMPTING and RESTORING, within one call. A park that fails goes back to
-where it came from, a restore that fails goes back to PREEMPTED. Any state may end in IDLE; whoever ends a slot whose
-copy is in flight has waited for that copy first.
+where it came from, a restore that fails goes back to PREEMPTED. Any state may end in IDLE; a copy that is in flight is
+waited for first.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class TransferChoice:
     """`make` gives the transfer of a slot, `banner` says how states will be copied.
 
     memory, sizes  what asynchronous ones take their buffers from, and how large states are: empty for the others.
-    obstacle       why asynchronous ones cannot be had; None where they can, or where nobody asked.
+    obstacle       why asynchronous ones cannot be had; None where they can, or where they were not asked for.
     """
 
     make: Callable[[int], Transfer]
@@ -93,7 +93,7 @@ def _asynchronous(runtime: Runtime, memory: ParkMemory, sizes: SizeEstimate, is_
 
 
 def _pageable(context: Context, memory: ParkMemory) -> Transfer:
-    """The synchronous transfer of a slot beside asynchronous ones: their memory leaves room for its states."""
+    """The synchronous transfer of a slot that also has an asynchronous one: the pool leaves room for its states."""
     transfer = SyncTransfer(context)
     memory.add_pageable(transfer)
     return transfer

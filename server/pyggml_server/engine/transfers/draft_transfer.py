@@ -1,7 +1,7 @@
 """A slot's state in two contexts, the target's and the draft's: it leaves and comes back as one. Engine thread.
 
-What the drafter itself remembers of a sequence stays with the sequence's id, which a parked slot keeps: nobody has to
-save it.
+What the drafter itself remembers of a sequence stays with the sequence's id, which a parked slot keeps: it need not
+be saved.
 """
 
 from __future__ import annotations

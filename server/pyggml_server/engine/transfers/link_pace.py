@@ -1,9 +1,9 @@
 """How much of parked states is sent to the device behind one batch: what the link moves before the next. Engine thread.
 
 What a batch needs from the host (tokens, positions, the mask) comes to the device behind all that was sent before it,
-so a state that is sent whole holds up everybody's next batch for as long as the link takes. In parts behind each batch,
-while the device computes, it holds up nobody. Nobody has to know the link's speed: a part that is there when the next
-batch begins was not too large, and the next one may be larger; one that is not was, and nothing is sent behind it.
+so a state that is sent whole delays the next batch for as long as the link takes. In parts behind each batch, while the
+device computes, it delays none. The link's speed need not be known: a part that is there when the next batch begins was
+not too large, and the next one may be larger; one that is not was too large, and nothing is sent behind it.
 """
 
 from __future__ import annotations

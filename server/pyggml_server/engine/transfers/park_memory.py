@@ -1,12 +1,12 @@
 """Pinned memory for the states of one model load: a pool that grows ahead of its need. Engine thread.
 
-Pinning stops everybody who uses the device, so no park waits for it: a first part is locked at load, before the
-port opens, and then one piece a pass at most (16 MiB, 0.6 ms), ahead of what those who run would take with them. Only
-where the next step itself has no room do its pieces come at once, since nobody could decode beside them anyway. What is
-given back is free in the books at once and stays locked; unlocking waits until nobody runs.
+Pinning stops all use of the device, so no park waits for it. A first part is pinned at load, before the port opens,
+then one piece a pass at most (16 MiB, 0.6 ms), ahead of what the running slots would need. Only where the next step
+itself has no room its pieces are pinned at once, since no slot could decode meanwhile anyway. What is given back is
+free in the books at once and stays pinned; unpinning waits until no slot runs.
 
-Locked and pageable memory together keep to `--preempt-ram`, but where a state was saved to pageable memory because the
-gaps between the others were too small for it, and until nobody runs.
+Pinned and pageable memory together keep to `--preempt-ram`. The one exception lasts until no slot runs: a state that
+was saved to pageable memory because the gaps between the others were too small for it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ParkMemory:
         raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of pinned memory")
 
     def rest(self) -> None:
-        """Nobody runs: unlock what is too much beside the pageable memory that was needed. Blocks if there is any."""
+        """No slot runs: unpin what is too much, given the pageable memory that was needed. Blocks if there is any."""
         pool = self._pool
         if pool is not None and pool.pinned_bytes > (n_kept := self._ceiling_bytes(pool)):
             pool.trim(n_kept)
@@ -113,7 +113,7 @@ class ParkMemory:
             self._pool.close()
 
     def _ceiling_bytes(self, pool: PinnedPool) -> int:
-        """What may be locked beside the most that was in pageable memory at once so far, in whole pieces."""
+        """What may be pinned, given the most that was in pageable memory at once so far. In whole pieces."""
         n_pageable = sum(transfer.buffer_bytes for transfer in self._pageable)
         self._most_pageable_bytes = max(self._most_pageable_bytes, n_pageable)
         return max(0, pool.limit_bytes - self._most_pageable_bytes) // pool.piece_bytes * pool.piece_bytes

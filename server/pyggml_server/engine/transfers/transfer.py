@@ -1,7 +1,7 @@
 """How a sequence's state leaves the pool and comes back: one protocol, and the synchronous way of it. Engine thread.
 
-A transfer owns the host buffer of its slot until the copy that uses it has ended. Nobody touches the cells of a copy
-that is in flight: `preemption/copies.py` asks `is_done`, and only then gives cells back or lets the slot run.
+A transfer owns the host buffer of its slot until the copy that uses it has ended. Nothing touches the cells of a copy
+in flight: `preemption/copies.py` asks `is_done`, and only then gives cells back or lets the slot run.
 """
 
 from __future__ import annotations
