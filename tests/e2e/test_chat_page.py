@@ -51,6 +51,15 @@ def test_a_setting_of_the_page_reaches_the_model(page: BrowserPage, start_ours: 
         assert answer(page).startswith("Hello! How can I\n")
 
 
+def test_the_page_offers_the_tools_that_the_server_has(page: BrowserPage, start_ours: StartServer) -> None:
+    with start_ours("--tools", "read_file,get_info") as server:
+        page.open(server.url)
+        page.until(lambda: page.count("[aria-label=Settings]") == 1)
+        page.click("[aria-label=Settings]")
+        page.click_text("Tools")
+        page.until(lambda: "Server\n2 tools" in page.script("return document.body.innerText"))
+
+
 def test_parks_leave_the_text_as_it_is_and_the_link_leads_to_where_they_are_shown(
     page: BrowserPage, start_ours: StartServer
 ) -> None:

@@ -44,7 +44,7 @@ class Tools:
         return take_bytes(out)
 
     def new_call(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ToolCall:
-        """A call that `run` begins. Close it. Does not block."""
+        """A call that `run` begins. Close it. Copies the body."""
         texts = [ffi.new("char[]", text) for header in headers for text in header]
         out = ffi.new("pyggml_tool_call **")
         names_and_values = ffi.new("char *[]", texts)

@@ -88,7 +88,9 @@ class ToolsPort(Protocol):
     """The tools behind /tools. Thread-safe."""
 
     def list(self) -> bytes: ...
-    def new_call(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ToolCallPort: ...
+    def new_call(self, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ToolCallPort:
+        """A call that `run` begins. Copies the body: worker threads only."""
+
     def stop(self) -> None:
         """End all calls soon. Does not block."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -45,7 +46,7 @@ class ToolCallRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One call, from its body to its last byte."""
         body = await read_body(Request(scope, receive))
-        call = self._tools.new_call(body, scope["headers"])
+        call = await self._in_thread(partial(self._tools.new_call, body, scope["headers"]))
         leaving = asyncio.ensure_future(_stop_when_gone(receive, call))
         try:
             await self._in_thread(call.run)
