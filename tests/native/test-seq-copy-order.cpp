@@ -142,19 +142,56 @@ CASE(what_shares_the_cells_of_a_restored_sequence_can_be_decoded_at_once) {
     CHECK(two.has_same_logits(1));
 }
 
-CASE(planted_cells_that_are_freed_before_a_save_is_done_spoil_it) {
-    const Simdev sim;
-    const Model  model = load_model();
-    Chats        chats(model);
+// The cells of a save that is held belong to others at once.
+static bool save_of_removed_cells_is_right(const Simdev & sim, bool is_ordered) {
+    const Model model = load_model();
+    Chats       chats(model);
     chats.decode({ 0, 1, 2 }, 60);
     const Bytes want = chats.save(1);
     const Copy  copy = chats.make_copy(want.size());
     issue_save(copy, 1, want.size());
-    chats.remove(1); // too early
+    sim.set("waits", is_ordered ? 1 : 0);
+    chats.remove(1);
     chats.decode({ 0, 2 }, 37); // fills the pool
     CHECK(chats.logits(2).size() > 0);
+    sim.set("waits", 1);
     llama_state_seq_copy_wait(copy.get());
-    CHECK(held_by(copy, want.size()) != want);
+    return held_by(copy, want.size()) == want;
+}
+
+CASE(what_gets_the_cells_of_a_save_in_flight_comes_after_it) {
+    CHECK(save_of_removed_cells_is_right(Simdev(), true));
+}
+
+CASE(planted_without_the_wait_what_gets_the_cells_of_a_save_spoils_it) {
+    CHECK(!save_of_removed_cells_is_right(Simdev(), false));
+}
+
+// Saves what shares the cells of a restore that is held, with no decode between.
+static bool save_of_shared_cells_is_right(const Simdev & sim, bool is_ordered) {
+    Twins two;
+    two.give_cells_of_1_away();
+    sim.set("hold", 1);
+    issue_restore(two.copy, 1, two.state);
+    sim.set("hold", 0);
+    sim.set("waits", is_ordered ? 1 : 0);
+    two.both([](Chats & each) { llama_memory_seq_cp(llama_get_memory(each.context.get()), 1, 3, -1, -1); });
+    const Bytes want = two.twin.save(3);
+    const Copy  copy = two.chats.make_copy(want.size());
+    issue_save(copy, 3, want.size());
+    sim.release(SIZE_MAX);
+    llama_state_seq_copy_wait(copy.get());
+    sim.set("waits", 1);
+    llama_state_seq_copy_wait(two.copy.get());
+    return held_by(copy, want.size()) == want;
+}
+
+CASE(what_shares_the_cells_of_a_restored_sequence_can_be_saved_at_once) {
+    CHECK(save_of_shared_cells_is_right(Simdev(), true));
+}
+
+CASE(planted_without_the_wait_the_save_of_shared_cells_is_wrong) {
+    CHECK(!save_of_shared_cells_is_right(Simdev(), false));
 }
 
 // Recorded on the streams of graphs since the trace was forgotten; a copy records on its own stream, of another number.
