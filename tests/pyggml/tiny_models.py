@@ -14,25 +14,69 @@ N_VOCAB = 64
 N_EMBD = 32
 N_LAYER = 2
 WINDOW = 8  # tokens that a windowed layer sees
+CHUNK = 8192  # llama.cpp's, for chunked windows
 
 _random = np.random.default_rng(11)
 
 
-def write_window_model(path: Path) -> Path:
-    """Gemma 2: every second layer sees the last WINDOW tokens only."""
+def write_window_model(path: Path, has_full_layers: bool = True) -> Path:
+    """Gemma 2: every second layer, or each, sees the last WINDOW tokens only."""
     writer = _writer(path, "gemma2")
     _add_attention_sizes(writer)
     writer.add_sliding_window(WINDOW)
+    writer.add_sliding_window_pattern([True, not has_full_layers])
     writer.add_layer_norm_rms_eps(1e-6)
     _add(writer, "output_norm.weight", N_EMBD)
     for i in range(N_LAYER):
-        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+        for name in ("attn_norm", "post_attention_norm", "post_ffw_norm"):
             _add(writer, f"blk.{i}.{name}.weight", N_EMBD)
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             _add(writer, f"blk.{i}.{name}.weight", N_EMBD, N_EMBD)
-        for name in ("ffn_gate", "ffn_up"):
-            _add(writer, f"blk.{i}.{name}.weight", 2 * N_EMBD, N_EMBD)
-        _add(writer, f"blk.{i}.ffn_down.weight", N_EMBD, 2 * N_EMBD)
+        _add_feed_forward(writer, i)
+    return _finish(writer, path)
+
+
+def write_chunked_model(path: Path) -> Path:
+    """Llama 4: three of four layers see the tokens from the last multiple of CHUNK on only."""
+    n_layer = 4
+    writer = _writer(path, "llama4", n_layer)
+    _add_attention_sizes(writer)
+    writer.add_sliding_window_pattern([True, True, True, False])
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_expert_count(2)
+    writer.add_expert_used_count(1)
+    writer.add_expert_feed_forward_length(N_EMBD)
+    writer.add_interleave_moe_layer_step(n_layer + 1)  # no layer has experts
+    _add(writer, "output_norm.weight", N_EMBD)
+    for i in range(n_layer):
+        _add(writer, f"blk.{i}.attn_norm.weight", N_EMBD)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            _add(writer, f"blk.{i}.{name}.weight", N_EMBD, N_EMBD)
+        _add_feed_forward(writer, i)
+    return _finish(writer, path)
+
+
+def write_windowed_hybrid_model(path: Path) -> Path:
+    """LFM 2: a convolution, whose state moves from step to step, and a layer that sees the last WINDOW tokens only."""
+    kernel = 3
+    writer = _writer(path, "lfm2")
+    writer.add_feed_forward_length(2 * N_EMBD)
+    writer.add_head_count(2)
+    writer.add_head_count_kv([0, 2])
+    writer.add_sliding_window(WINDOW)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_shortconv_l_cache(kernel)
+    _add(writer, "token_embd_norm.weight", N_EMBD)
+    _add(writer, "blk.0.shortconv.conv.weight", N_EMBD, kernel)
+    _add(writer, "blk.0.shortconv.in_proj.weight", 3 * N_EMBD, N_EMBD)
+    _add(writer, "blk.0.shortconv.out_proj.weight", N_EMBD, N_EMBD)
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+        _add(writer, f"blk.1.{name}.weight", N_EMBD, N_EMBD)
+    for name in ("attn_q_norm", "attn_k_norm"):
+        _add(writer, f"blk.1.{name}.weight", N_EMBD // 2)
+    for i in range(N_LAYER):
+        _add(writer, f"blk.{i}.attn_norm.weight", N_EMBD)
+        _add_feed_forward(writer, i)
     return _finish(writer, path)
 
 
@@ -84,11 +128,11 @@ def write_encoder_model(path: Path) -> Path:
     return _finish(writer, path)
 
 
-def _writer(path: Path, architecture: str) -> gguf.GGUFWriter:
+def _writer(path: Path, architecture: str, n_layer: int = N_LAYER) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(512 if architecture != "bert" else 64)
     writer.add_embedding_length(N_EMBD)
-    writer.add_block_count(N_LAYER)
+    writer.add_block_count(n_layer)
     writer.add_vocab_size(N_VOCAB)
     writer.add_tokenizer_model("no_vocab")
     _add(writer, "token_embd.weight", N_VOCAB, N_EMBD)
@@ -99,6 +143,13 @@ def _add_attention_sizes(writer: gguf.GGUFWriter) -> None:
     writer.add_feed_forward_length(2 * N_EMBD)
     writer.add_head_count(2)
     writer.add_head_count_kv(2)
+
+
+def _add_feed_forward(writer: gguf.GGUFWriter, layer: int) -> None:
+    _add(writer, f"blk.{layer}.ffn_norm.weight", N_EMBD)
+    for name in ("ffn_gate", "ffn_up"):
+        _add(writer, f"blk.{layer}.{name}.weight", 2 * N_EMBD, N_EMBD)
+    _add(writer, f"blk.{layer}.ffn_down.weight", N_EMBD, 2 * N_EMBD)
 
 
 def _add(writer: gguf.GGUFWriter, name: str, *shape: int) -> None:
