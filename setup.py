@@ -10,8 +10,13 @@ from setuptools import setup
 
 from build_support.build_error import BuildError
 from build_support.build_ext import BuildNative, extension
+from build_support.build_sdist import SourcePackage
 
 try:
-    setup(ext_modules=[extension()], cmdclass={"build_ext": BuildNative})
+    setup(
+        ext_modules=[extension()],
+        cmdclass={"build_ext": BuildNative, "sdist": SourcePackage},
+        options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    )
 except BuildError as failure:
     raise SystemExit(f"pyggml: {failure}") from None

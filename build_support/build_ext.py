@@ -18,17 +18,26 @@ from setuptools.command.build_ext import build_ext
 
 from build_support.layout import of_this_clone
 from build_support.native import NativeBuild, build_native
+from build_support.notices import write_notices
 from build_support.page import PLACE, put_page
 from native.build_ffi import MODULE_NAME, make_ffi
 
 LIBS = f"{MODULE_NAME}.libs"
+# One module for every Python from 3.11 on.
+LIMITED_API = "0x030B0000"
 LINKED = ("pyggml-shim", "pyggml-llama", "pyggml-ggml", "pyggml-ggml-base")
 
 
 def extension() -> Extension:
     """Named early, so that wheels are of this platform; its source is written when the build runs."""
     source = of_this_clone().build / "cffi" / f"{MODULE_NAME}.cpp"
-    return Extension(MODULE_NAME, sources=[os.path.relpath(source, of_this_clone().root)], language="c++")
+    return Extension(
+        MODULE_NAME,
+        sources=[os.path.relpath(source, of_this_clone().root)],
+        language="c++",
+        define_macros=[("Py_LIMITED_API", LIMITED_API)],
+        py_limited_api=True,
+    )
 
 
 class BuildNative(build_ext):
@@ -40,6 +49,9 @@ class BuildNative(build_ext):
         super().run()
         in_place = self.inplace or getattr(self, "editable_mode", False)
         root = of_this_clone().root
+        if in_place:
+            for other in root.glob(f"{MODULE_NAME}.cpython-*.so"):
+                other.unlink()  # Python would take it before the one that was just built
         self.put_libraries(native, root if in_place else Path(self.build_lib))
         if native.page is not None:
             put_page(native.page, root / "server" if in_place else Path(self.build_lib))
@@ -66,6 +78,7 @@ class BuildNative(build_ext):
             fresh.mkdir()
             for library in native.libraries:
                 shutil.copy2(library, fresh)
+            write_notices(native.tree, fresh)
             if target.exists():
                 target.replace(Path(temporary) / "old")
             fresh.replace(target)

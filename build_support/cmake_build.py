@@ -85,16 +85,22 @@ def run_cmake(command: list[str], env: Mapping[str, str], what: str) -> None:
 
 def build_libraries(build: CMakeBuild, env: Mapping[str, str], targets: list[str]) -> list[Path]:
     """Builds `targets` and returns the shared libraries that the compiled module needs beside it."""
+    build_targets(build, env, targets)
+    return shared_libraries(build.bin)
+
+
+def build_targets(build: CMakeBuild, env: Mapping[str, str], targets: list[str]) -> None:
+    """Configures if need be and builds `targets`. Blocks. Raises BuildError."""
     env = build_environment(build.layout, env)
     forget_other_options(build)
     run_cmake(configure_command(build), env, "configure")
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
     command = [build.tools.cmake, "--build", str(build.folder), "--parallel", jobs, "--target", *targets]
     run_cmake(command, env, "build")
-    return shared_libraries(build.bin)
 
 
 def shared_libraries(folder: Path) -> list[Path]:
-    """The libraries of the set, without what only llama-server needs."""
-    found = sorted(path for path in folder.glob("libpyggml-*") if path.suffix in SUFFIXES and not path.is_symlink())
+    """The libraries of the set and the loadable backends, without what only llama-server needs."""
+    all_files = (path for pattern in ("libpyggml-*", "libggml-*") for path in folder.glob(pattern))
+    found = sorted(path for path in all_files if path.suffix in SUFFIXES and not path.is_symlink())
     return [path for path in found if "server-impl" not in path.name]

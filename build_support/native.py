@@ -13,6 +13,8 @@ from build_support.layout import Layout
 from build_support.own_tree import VARIABLE, own_tree
 from build_support.page import ensure_page, put_page
 from build_support.pin import read_pin
+from build_support.portable import VARIABLE as PORTABLE
+from build_support.portable import portable_options
 from build_support.tools import find_tools
 from build_support.tree import ensure_tree
 
@@ -35,23 +37,28 @@ def say(line: str) -> None:
 
 def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeBuild:
     """Missing programs are reported before anything is fetched."""
+    say("the first build takes 5 to 25 minutes on two cores; later builds compile only what changed")
     tools = find_tools(env)
-    tree = _source_tree(layout, env)
+    tree = source_tree(layout, env)
     folder = layout.build / ("cmake" if tree == layout.tree else "cmake-own-tree")
+    portable = portable_options(env)
+    if portable:
+        folder = folder.with_name(f"{folder.name}-{env[PORTABLE]}")
     targets = [SHIM_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
-    build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, user_options(env))
+    build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, (*portable, *user_options(env)))
     return NativeBuild(tree, build_libraries(build, env, targets), ensure_page(layout, tree, say, env))
 
 
 def build_page_alone(layout: Layout, env: Mapping[str, str] = os.environ) -> None:
     """The chat page without anything native, in its place in this clone. Raises BuildError where it cannot be built."""
-    page = ensure_page(layout, _source_tree(layout, env), say, env)
+    page = ensure_page(layout, source_tree(layout, env), say, env)
     if page is None:
         raise BuildError("there is no chat page", "the line above says why")
     say(f"chat page: {put_page(page, layout.root / 'server')}")
 
 
-def _source_tree(layout: Layout, env: Mapping[str, str]) -> Path:
+def source_tree(layout: Layout, env: Mapping[str, str]) -> Path:
+    """The tree to build from: the user's own, if PYGGML_LLAMA_DIR names one, else that of the pin, made if need be."""
     own = own_tree(env, layout.patches)
     if own is None:
         return ensure_tree(layout, say)

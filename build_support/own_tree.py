@@ -11,6 +11,7 @@ VARIABLE = "PYGGML_LLAMA_DIR"
 
 # What our patches add and the bindings call, by header. A patch that adds an entry point adds it here.
 NEEDED = {
+    "ggml/include/ggml-backend.h": ("ggml_backend_set_search_path",),
     "include/llama.h": (
         "llama_memory_n_cells_used",
         "llama_memory_seq_n_cells",

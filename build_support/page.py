@@ -16,6 +16,7 @@ from pathlib import Path
 
 from build_support.build_error import BuildError
 from build_support.layout import Layout
+from build_support.packed_tree import is_packed
 from build_support.page_build import CONFIG, LEFT_BEHIND, build_page
 from build_support.pin import read_pin
 from build_support.tree import Say
@@ -27,7 +28,13 @@ RECIPE = ("page_build.py", "page_files.py", CONFIG)
 
 
 def ensure_page(layout: Layout, tree: Path, say: Say, env: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder with the built page of this tree. None, once the reason has been said, where there is none."""
+    """The folder with the built page of this tree. None, once the reason has been said, where there is none.
+
+    A source package brings its page along.
+    """
+    shipped = layout.root / "server" / PLACE
+    if tree == layout.tree and is_packed(layout) and shipped.is_dir():
+        return shipped
     if env.get(WITHOUT) == "1":
         say(f"no chat page: {WITHOUT}=1")
         return None
@@ -65,6 +72,8 @@ def page_key(layout: Layout, tree: Path) -> str:
 def put_page(page: Path, package_root: Path) -> Path:
     """Copies the built page to its place in the package below `package_root`, all at once; returns that place."""
     target = package_root / PLACE
+    if page == target:
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".chat_page-") as temporary:
         fresh = Path(temporary) / "fresh"

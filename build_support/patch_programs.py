@@ -14,8 +14,11 @@ from build_support.tree import BASE
 #: Writes a small model of every architecture.
 MODEL_WRITER = "test-llama-archs"
 ALL_MODELS, FEW_MODELS, ONE_MODEL = "ALL_MODELS", "FEW_MODELS", "ONE_MODEL"
+#: A folder with a library that must not be loaded.
+PLANTED = "PLANTED"
 #: What a program takes; one that is not named here takes nothing.
 ARGUMENTS = {
+    "test-backend-search-path": (PLANTED,),
     "test-host-memory": (ONE_MODEL,),
     "test-memory-async-copy": (ALL_MODELS,),
     "test-memory-n-cells": (ALL_MODELS,),
@@ -44,7 +47,7 @@ def _programs(tree: Path, since: str, what: str) -> list[str]:
 
 
 def take_models(programs: list[str]) -> bool:
-    return any(name in ARGUMENTS for name in programs)
+    return any({ALL_MODELS, FEW_MODELS, ONE_MODEL} & set(ARGUMENTS.get(name, ())) for name in programs)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Programs:
     def run(self, name: str, simdev: Path | None) -> None:
         """Blocks. Raises BuildError when the program does not end well."""
         places = {
+            PLANTED: str(self.bin / "planted"),
             ALL_MODELS: str(self.models / "all"),
             FEW_MODELS: str(self.models / "few"),
             ONE_MODEL: str(self.models / "few" / f"{FEW[0]}.gguf"),

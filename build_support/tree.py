@@ -18,9 +18,11 @@ from pathlib import Path
 from build_support.build_error import BuildError
 from build_support.git import git, git_output
 from build_support.layout import Layout
+from build_support.packed_tree import is_packed, unpack_tree
 from build_support.pin import Pin, read_pin
 from build_support.series import series_files, series_hash
-from build_support.source import Fetch, archive_of, fetch_with_pip, unpack_tree
+from build_support.source import Fetch, archive_of, fetch_with_pip
+from build_support.source import unpack_tree as unpack_base
 
 BASE = "refs/heads/base"
 
@@ -57,9 +59,13 @@ def write_stamp(tree: Path, stamp: Stamp) -> None:
 def ensure_tree(layout: Layout, say: Say, fetch: Fetch = fetch_with_pip, discard: bool = False) -> Path:
     """The tree of the pin with the series applied; does nothing when that is what is there. Blocks.
 
+    In a source package it is the tree that came with it.
+
     Raises BuildError for a wrong hash, a damaged archive, a patch that does not apply, and for work in the tree
     that would be lost (`discard` gives it up).
     """
+    if is_packed(layout):
+        return unpack_tree(layout, say)
     pin, tree = read_pin(layout.pin_file), layout.tree
     wanted, stamp = series_hash(layout.patches), read_stamp(tree)
     if stamp is not None and stamp.archive == pin.sha256 and stamp.series == wanted and not discard:
@@ -92,7 +98,7 @@ def make_tree(layout: Layout, pin: Pin, say: Say, fetch: Fetch) -> None:
     archive = archive_of(pin, layout.vendor, fetch)
     with tempfile.TemporaryDirectory(dir=layout.vendor, prefix="unpacking-") as temporary:
         fresh = Path(temporary) / "llama.cpp"
-        unpack_tree(archive, fresh)
+        unpack_base(archive, fresh)
         commit_base(fresh, pin)
         apply_series(fresh, series_files(layout.patches), say)
         write_stamp(fresh, Stamp(pin.sha256, series_hash(layout.patches), git_output(fresh, "rev-parse", "HEAD")))

@@ -15,6 +15,7 @@ MODULE_NAME = "_pyggml"
 # In this order: a declaration may use types of the files before it only.
 CDEF_ORDER = (
     "error.h",
+    "backends.h",
     "llama.h",
     "calls.h",
     "host_memory.h",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from pyggml import log
+from pyggml.backends import load_backends
 from pyggml.closing import Closing
 from pyggml.errors import InvalidArgumentError, ModelLoadError
 from pyggml.ffi import CData, call, ffi, lib
@@ -32,6 +33,7 @@ def start_backend() -> None:
     with _backend_lock:
         if not _backend_started:
             log.start()
+            load_backends()
             call(lib.pyggml_backend_init)
             _backend_started = True
 

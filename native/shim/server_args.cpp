@@ -1,4 +1,5 @@
 // The command line: llama.cpp's parser, and what llama-server does between parsing and loading.
+#include "backends.h"
 #include "server_types.hpp"
 
 #include "arg.h"
@@ -70,8 +71,11 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
     return pyggml_guard(err, [&] {
         std::setlocale(LC_NUMERIC, "C");
         common_init();
-        // the parser asks for devices, and loads what GGML_BACKEND_PATH names only where no backend was built in
-        ggml_backend_load_all();
+        // first: the parser asks for devices
+        pyggml_error why = {};
+        if (pyggml_backends_load(&why) != PYGGML_OK) {
+            throw std::runtime_error(why.message);
+        }
         auto args = std::make_unique<pyggml_args>();
         if (!common_params_parse(argc, argv, args->params, LLAMA_EXAMPLE_SERVER)) {
             common_log_flush(common_log_main());

@@ -19,8 +19,9 @@ def checkout(folder: Path, header: str) -> Path:
     for part in PARTS:
         (folder / part).parent.mkdir(parents=True, exist_ok=True)
         (folder / part).touch()
-    (folder / "include").mkdir(exist_ok=True)
-    (folder / "include" / "llama.h").write_text(header)
+    for name, names in NEEDED.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(header if name == "include/llama.h" else " ".join(names))
     return folder
 
 

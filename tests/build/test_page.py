@@ -1,4 +1,4 @@
-"""The chat page: built once for each state of its sources, told in one line where it cannot be. npm is a script here."""
+"""The chat page: built once for each state of its sources, or told in one line why not. npm is a script here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ echo "$@" >> "$NPM_LOG"
 case "$*" in *vite*) ;; *) exit 0 ;; esac
 cat src/page.html || exit 1
 echo "a licence" > "$PYGGML_NOTICES"
-for name in {" ".join(NEEDED)}; do mkdir -p "$(dirname "$LLAMA_UI_OUT_DIR/$name")"; echo x > "$LLAMA_UI_OUT_DIR/$name"; done
+for name in {" ".join(NEEDED)}; do
+    mkdir -p "$(dirname "$LLAMA_UI_OUT_DIR/$name")"
+    echo x > "$LLAMA_UI_OUT_DIR/$name"
+done
 """
 
 
@@ -101,7 +104,8 @@ def test_a_failed_npm_is_one_line_and_no_page(machine: Machine) -> None:
     machine.program("npm", "#!/bin/sh\necho 'npm error network ENOTFOUND'\nexit 1\n")
     assert machine.ensure() is None
     assert len(machine.said) == 3
-    assert machine.said[-1].startswith("no chat page at /: npm ci --no-audit --no-fund failed: npm error network ENOTFOUND")
+    what = "npm ci --no-audit --no-fund failed: npm error network ENOTFOUND"
+    assert machine.said[-1].startswith(f"no chat page at /: {what}")
     assert "\n" not in machine.said[-1]
 
 

@@ -14,7 +14,7 @@ from tests.docs.documents import ROOT, section, text_of
 WITHOUT_LINE = {"__init__.py", "py.typed"}
 SOURCES = {".py", ".c", ".cpp", ".cu", ".h", ".hpp", ".html", ".css", ".js", ".txt", ""}
 NO_SOURCE = {"__pycache__"}
-MAPPED = ("pyggml", "server", "native", "build_support", "scripts", "examples")
+MAPPED = ("pyggml", "server", "native", "build_support", "scripts", "examples", "plugins")
 
 
 def entries(text: str) -> dict[str, str]:

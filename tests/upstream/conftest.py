@@ -23,6 +23,16 @@ LOADS_BACKENDS = Path(__file__).parent / "load_backends.cpp"
 Compile = Callable[[str], Path]
 
 
+def compile_command(name: str) -> list[str]:
+    """Of one program of the tree's tests folder, without what it is linked to and where it goes.
+
+    -O0: the largest of them takes long to compile and little to run.
+    """
+    tree = of_this_clone().tree
+    includes = [f"-I{tree / include}" for include in INCLUDES]
+    return [require_compiler(os.environ), "-std=c++17", "-O0", *includes, str(tree / "tests" / f"{name}.cpp")]
+
+
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """Compiles one program of the tree's tests folder, once in a session; returns its path."""
@@ -32,9 +42,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     def compile_program(name: str) -> Path:
         if (folder / name).exists():
             return folder / name
-        # -O0: the largest of them takes long to compile and little to run
-        command = [require_compiler(os.environ), "-std=c++17", "-O0", str(layout.tree / "tests" / f"{name}.cpp")]
-        command += [str(LOADS_BACKENDS), *(f"-I{layout.tree / include}" for include in INCLUDES)]
+        command = [*compile_command(name), str(LOADS_BACKENDS)]
         command += ["-o", str(folder / name), f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
         command += [f"-lpyggml-{library}" for library in LIBRARIES]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

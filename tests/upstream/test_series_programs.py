@@ -13,7 +13,7 @@ import pytest
 from build_support.layout import of_this_clone
 from build_support.patch_programs import new_tests
 from tests.native.conftest import NativeTests, run
-from tests.upstream.conftest import Compile
+from tests.upstream.conftest import Compile, compile_command
 
 WITHOUT_MODEL = (
     "test-backend-buffer-2d",
@@ -27,6 +27,8 @@ WITHOUT_MODEL = (
     "test-seq-chunks",
     "test-seq-staging",
 )
+# it takes a folder, and has a test of its own
+WITH_FOLDER = ("test-backend-search-path",)
 # those take models, and each has a test of its own
 WITH_MODELS = (
     "test-graph-width",
@@ -42,7 +44,7 @@ N_KV_TYPES = 6
 
 
 def test_every_program_that_the_series_adds_is_run_here() -> None:
-    assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, *WITH_MODELS])
+    assert sorted(new_tests(of_this_clone().tree)) == sorted([*WITHOUT_MODEL, *WITH_FOLDER, *WITH_MODELS])
 
 
 @pytest.mark.parametrize("device", ["cpu", "simdev"])
@@ -52,6 +54,15 @@ def test_a_program_that_needs_no_model_ends_well(
 ) -> None:
     done = run([compiled(name)], {"GGML_BACKEND_PATH": str(native_tests.simdev)} if device == "simdev" else {})
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+
+
+def test_only_the_folder_that_a_program_names_is_searched_for_backends(compiled: Compile, tmp_path: Path) -> None:
+    planted = tmp_path / "libggml-cuda-planted.so"
+    source = compile_command("test-backend-search-path")
+    subprocess.run([*source, "-DPLANTED_BACKEND", "-shared", "-fPIC", "-o", str(planted)], check=True)
+    done = run([compiled("test-backend-search-path"), tmp_path])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "OK\n"
 
 
 def test_cells_are_counted_right_in_every_kind_of_memory(compiled: Compile, dummy_models: Path) -> None:

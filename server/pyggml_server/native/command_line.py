@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pyggml.backends import load_backends
 from pyggml_server.errors import UsageError
 from pyggml_server.native.border import PyggmlError, call, ffi, lib, take_bytes
 
@@ -64,6 +65,7 @@ class CommandLine:
         For `--help`, `--version` and their like llama.cpp prints and ends the process with status 0.
         """
         sys.stdout.flush()
+        load_backends()
         words = [ffi.new("char[]", word.encode("utf-8", "surrogateescape")) for word in (PROGRAM, *argv)]
         out = ffi.new("pyggml_args **")
         try:

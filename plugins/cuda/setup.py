@@ -1,0 +1,48 @@
+"""Builds the CUDA backend as a loadable library from the patched tree of the clone that this folder is in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CLONE))
+
+from setuptools import Distribution, setup
+from setuptools.command.build_py import build_py
+
+from build_support.backend_library import build_backend
+from build_support.build_error import BuildError
+
+PREBUILT = "PYGGML_CUDA_LIBRARY"
+
+
+class BuildWithLibrary(build_py):
+    """build_py, and the library beside the package's own files."""
+
+    def run(self) -> None:
+        super().run()
+        given = os.environ.get(PREBUILT)
+        library = Path(given) if given else build_backend("cuda")
+        if not library.is_file():
+            raise BuildError(f"{PREBUILT}={library} is no file", "leave it out to build the library")
+        shutil.copy2(library, Path(self.build_lib) / "pyggml_cuda" / "libggml-cuda.so")
+
+
+class ForThisPlatform(Distribution):
+    """A wheel with a library is for one platform, for every Python."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+try:
+    setup(
+        cmdclass={"build_py": BuildWithLibrary},
+        distclass=ForThisPlatform,
+        options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    )
+except BuildError as failure:
+    raise SystemExit(f"pyggml-cuda: {failure}") from None
