@@ -63,8 +63,6 @@ def complaints(printed: str) -> list[str]:
         ["-ctk", "no-such-type"],
         ["--grammar-file", "no/such/file"],
         ["--slot-save-path", "no/such/folder"],
-        ["-m", "no/such/model.gguf", "--port", "0"],
-        ["-m", "pyproject.toml", "--port", "0"],
         ["-m", "pyproject.toml", "--port", "0", "--path", "no/such/folder"],
         ["-m", "pyproject.toml", "--port", "0", "--host", "127.0.0.1,localhost"],
     ],
@@ -77,6 +75,27 @@ def test_a_mistake_ends_both_with_the_same_code_and_words(arguments: list[str]) 
     assert [complaints(printed) for printed in our_words] == [complaints(printed) for printed in stock_words]
 
 
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        (
+            "no/such/model.gguf",
+            "there is no such file: give the path of a GGUF file, or -hf user/model to download one",
+        ),
+        ("pyproject.toml", "it is no GGUF file: convert its model with llama.cpp's convert_hf_to_gguf.py"),
+        ("tests", "it is a folder, without any GGUF file in it"),
+    ],
+)
+def test_a_file_that_is_no_model_ends_both_alike_and_ours_says_what_to_do(file: str, remedy: str) -> None:
+    our_code, *our_words = outcome(our_program(), "-m", file, "--port", "0")
+    stock_code, *stock_words = outcome(stock_program(), "-m", file, "--port", "0")
+    assert our_code == stock_code == 1
+    *ours, our_last_but_one, our_last = complaints("".join(our_words))
+    *stock, stock_last_but_one, stock_last = complaints("".join(stock_words))
+    assert (ours, our_last) == (stock, stock_last)
+    assert our_last_but_one.startswith(f"{stock_last_but_one}: {remedy}")
+
+
 def test_a_busy_port_ends_both_with_the_same_code_and_words_and_ours_says_why(
     smollm2_path: Path, busy_port: int
 ) -> None:
@@ -85,7 +104,8 @@ def test_a_busy_port_ends_both_with_the_same_code_and_words_and_ours_says_why(
     stock_code, _, stock_words = outcome(stock_program(), *arguments)
     assert our_code == stock_code == 1
     bind_words, exit_words = complaints(stock_words)
-    assert complaints(our_words) == [f"{bind_words} (127.0.0.1:{busy_port}: Address already in use)", exit_words]
+    why = "Address already in use; choose another --port, or --port 0 for any that is free"
+    assert complaints(our_words) == [f"{bind_words} (127.0.0.1:{busy_port}: {why})", exit_words]
 
 
 def test_help_is_that_of_stock_after_our_own_flags() -> None:

@@ -69,7 +69,9 @@ def test_several_hostnames_are_all_listened_on(tmp_path: Path) -> None:
 
 def test_a_busy_port_is_named(server: Running) -> None:
     port = int(server.url.rsplit(":", 1)[1])
-    with pytest.raises(ListenError, match=rf"hostname: 127\.0\.0\.1, port: {port} .*Address already in use"):
+    with pytest.raises(
+        ListenError, match=rf"hostname: 127\.0\.0\.1, port: {port} .*Address already in use; choose another --port"
+    ):
         listen(FakeSettings(port=port))
 
 
@@ -100,3 +102,11 @@ def test_with_key_and_certificate_the_server_speaks_tls(tmp_path: Path) -> None:
 def test_a_key_without_certificate_means_no_tls(tmp_path: Path) -> None:
     with running(FakeSettings(ssl_key_file=str(tmp_path / "key.pem"))) as server:
         assert server.url.startswith("http://")
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"), [("no.such.host.invalid", "; see --host"), ("192.0.2.1", "of this machine")]
+)
+def test_an_address_that_is_not_ours_is_told_with_what_to_do(host: str, remedy: str) -> None:
+    with pytest.raises(ListenError, match=remedy):
+        listen(FakeSettings(hostnames=(host,), port=0))

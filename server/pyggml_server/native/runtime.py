@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from pyggml import Context, PinnedPool, PinnedRange
 from pyggml_server.errors import LoadError
 from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
 from pyggml_server.native.command_line import CommandLine
+from pyggml_server.native.model_file import why_it_does_not_load
 from pyggml_server.native.task import Task
 from pyggml_server.native.translator import Translator
 
@@ -30,6 +33,9 @@ __all__ = [
     "StopType",
     "UnsupportedError",
 ]
+
+
+_MODEL_FAILED = re.compile(r"failed to load (?:draft )?model, '(.*)'")  # of shim/server_load.cpp, server_draft_load.cpp
 
 
 class StopType(IntEnum):
@@ -137,7 +143,7 @@ class Runtime:
         try:
             call(lib.pyggml_server_load, command_line.handle, n_bytes_staging, out)
         except PyggmlError as error:
-            raise LoadError(str(error)) from None
+            raise LoadError(_with_remedy(str(error))) from None
         return cls(ffi.gc(out[0], lib.pyggml_server_free), n_bytes_staging > 0)
 
     def _draft_context(self) -> Context | None:
@@ -220,6 +226,12 @@ class Runtime:
         for context in self.contexts():
             context.close()
         self._handle = None
+
+
+def _with_remedy(message: str) -> str:
+    """What the shim says of a model that did not load, and what to do."""
+    failed = _MODEL_FAILED.fullmatch(message)
+    return f"{message}: {why_it_does_not_load(Path(failed[1]))}" if failed else message
 
 
 def _sample(sampled: Any) -> Sample:

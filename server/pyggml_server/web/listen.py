@@ -11,6 +11,11 @@ from pathlib import Path
 from pyggml_server.web.ports import WebSettings
 
 BACKLOG = 2048
+REMEDIES = {
+    errno.EADDRINUSE: "; choose another --port, or --port 0 for any that is free",
+    errno.EADDRNOTAVAIL: "; --host has to be an address of this machine",
+    errno.EACCES: "; choose a --port above 1023",
+}
 
 
 class ListenError(Exception):
@@ -61,9 +66,15 @@ def listen(settings: WebSettings) -> Listeners:
         reason = getattr(error, "strerror", None) or error
         raise ListenError(
             f"couldn't bind HTTP server socket, hostname: {host}, port: {settings.port}"
-            f" ({host}:{settings.port}: {reason})"
+            f" ({host}:{settings.port}: {reason}{_remedy(error)})"
         ) from error
     return listeners
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "; see --host"
+    return REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 def uses_tls(settings: WebSettings) -> bool:
