@@ -67,7 +67,8 @@ def refusal(environment: dict[str, str], *flags: str) -> str:
 
 
 def blobs(cache: Path) -> set[str]:
-    return {path.name for path in (cache / "models--user--model-GGUF" / "blobs").iterdir()}
+    """What is there of files; the lock is none."""
+    return {path.name for path in (cache / "models--user--model-GGUF" / "blobs").glob("[!.]*")}
 
 
 def test_a_model_of_the_hub_is_downloaded_once_and_chats(
@@ -176,7 +177,7 @@ def test_a_file_of_an_address_is_downloaded_again_only_when_it_changed(
             assert server.post("/completion", {"prompt": "a", "n_predict": 2}).status_code == 200
         assert len(hub.site.paths("GET")) == n_downloads
         assert (cache / "model.gguf").read_bytes() == content
-    assert sorted(path.name for path in cache.iterdir()) == ["model.gguf", "model.gguf.etag"]
+    assert sorted(path.name for path in cache.glob("[!.]*")) == ["model.gguf", "model.gguf.etag"]
 
 
 def test_half_of_an_older_version_is_not_continued_with_a_newer_one(

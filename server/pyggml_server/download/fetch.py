@@ -19,6 +19,7 @@ import httpx2
 from pyggml_server.download import checksum, plan_check
 from pyggml_server.download.answers import Failures
 from pyggml_server.download.docker_registry import Reference, TokenAuth, find_model
+from pyggml_server.download.folder_lock import alone_in
 from pyggml_server.download.forwarder import Forwarder
 from pyggml_server.download.http_client import new_client
 from pyggml_server.download.partial_files import PartialFiles
@@ -130,16 +131,23 @@ class Download:
         return plan
 
     def _fetch(self, plan: Plan) -> None:
-        before = {file.path: _identity(file) for file in plan.files}
-        self._partial_files.expect(file.path for file in plan.url_files)
-        try:
-            self._files.fetch()
-        except DownloadError as error:
-            raise DownloadError(self._why_not_fetched(plan, error)) from None
-        for file in plan.files:
-            if _identity(file) != before[file.path]:
-                checksum.check(file)
-        self._partial_files.finish()
+        with alone_in(Path(file.path).parent for file in self._to_be_asked_for(plan)):
+            before = {file.path: _identity(file) for file in plan.files}
+            self._partial_files.expect(file.path for file in plan.url_files)
+            try:
+                self._files.fetch()
+            except DownloadError as error:
+                raise DownloadError(self._why_not_fetched(plan, error)) from None
+            for file in plan.files:
+                if _identity(file) != before[file.path]:
+                    checksum.check(file)
+            self._partial_files.finish()
+
+    def _to_be_asked_for(self, plan: Plan) -> list[PlannedFile]:
+        """What may be downloaded: files of the hub once, of addresses when they changed, and offline none."""
+        if self._forwarder is None:
+            return []
+        return [file for file in plan.files if file in plan.url_files or not Path(file.path).exists()]
 
     def _why_not_fetched(self, plan: Plan, error: DownloadError) -> str:
         folder = next((Path(file.path).parent for file in plan.files if Path(file.path).parent.is_dir()), None)
