@@ -22,6 +22,8 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
     dispatcher.place()
     if not state.is_busy():
         state.memory.rest()
+        if state.background is not None:
+            state.background.rest()
         return False
     keep_memory_ahead(state)
     shift_full_slots(state)

@@ -103,3 +103,20 @@ def test_what_one_slot_may_hold_is_locked_when_it_is_needed_within_a_share_of_th
     monkeypatch.setattr(memory, "default_ram_limit_bytes", lambda: 4096 * MIB)
     assert build(device, ram_mib=0).background is not None
     assert [(pool.pinned_bytes, pool.limit_bytes >= SLOT_BYTES) for pool in device.pools] == [(MIB, True)] * 2
+
+
+def test_what_was_locked_for_a_large_state_is_given_back_when_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "FIRST_BYTES", MIB)
+    state = build(Device(), ram_mib=0)
+    assert state.background is not None
+    n_first = state.background.n_bytes
+    with state.background.out.turn():
+        steps = state.background.out.room_for([SLOT_BYTES - N_HEAD_BYTES])
+        for growth in steps:
+            growth.wait()
+        assert state.background.n_bytes > n_first
+        state.background.rest()
+        assert state.background.n_bytes > n_first  # somebody has the turn
+    state.background.rest()
+    assert state.background.n_bytes == n_first
+    endings.close_transfers(state)

@@ -61,6 +61,7 @@ class BounceBuffer:
         self._contexts = contexts
         self._new_transfer = new_transfer
         self._memory = memory
+        self._n_first_bytes = self.pinned_bytes
         self._is_lasting = is_lasting
         self._transfers: list[LendingTransfer] = []
         self._n_used = 0  # of the transfers, from the first on: those that have a buffer
@@ -130,6 +131,11 @@ class BounceBuffer:
         """Between two decodes: pin a piece, if any is wanted. Blocks for it."""
         if self._memory is not None:
             self._memory.advance()
+
+    def rest(self) -> None:
+        """Nobody runs: unlock what came later than at load, if nobody has the turn. Blocks if there is any."""
+        if self._memory is not None and not self._is_taken and self._memory.pinned_bytes > self._n_first_bytes:
+            self._memory.trim(self._n_first_bytes)
 
     def save(self, seq_id: int, sizes_bytes: Sequence[int]) -> None:
         """Issue the copies out of the pool, of the sizes for which there is room. Raises TransferRefusedError; nothing

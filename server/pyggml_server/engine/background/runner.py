@@ -35,6 +35,12 @@ class BackgroundRunner:
             job.advance()
         self._jobs = [job for job in self._jobs if not job.is_done()]
 
+    def rest(self) -> None:
+        """Nobody runs: unlock what jobs needed beyond what is there from the load on. Blocks if there is any."""
+        if not self.are_under_way:
+            self.out.rest()
+            self.into.rest()
+
     @property
     def are_under_way(self) -> bool:
         """Whether any job has not ended."""
