@@ -33,12 +33,20 @@ def appearing_whole(path: PathLike) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_state_file(path: PathLike, state: Buffer, tokens: npt.NDArray[np.int32], *, wrap_tokens: bool = False) -> int:
+def write_state_file(
+    path: PathLike,
+    state: Buffer,
+    tokens: npt.NDArray[np.int32],
+    *,
+    wrap_tokens: bool = False,
+    trailer: bytes = b"",
+) -> int:
     """Writes what `Context.save_state_file` writes of a sequence with this state. Returns the bytes written.
 
-    The file appears whole or not at all. Raises OSError, and StateError where `state` is none.
+    llama.cpp does not read the `trailer` behind the state. The file appears whole or not at all. Raises OSError, and
+    StateError where `state` is none.
     """
-    parts = state_to_file_parts(state, state_format.wrap_tokens(tokens) if wrap_tokens else tokens)
+    parts = (*state_to_file_parts(state, state_format.wrap_tokens(tokens) if wrap_tokens else tokens), trailer)
     with appearing_whole(path) as partial, partial.open("wb", buffering=0) as file:
         for part in parts:
             left = memoryview(part)

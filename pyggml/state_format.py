@@ -59,7 +59,7 @@ def rows_by_position(state: Buffer) -> list[dict[int, bytes]]:
 
 def parse_state(state: Buffer) -> list[CacheState]:
     """The caches of a state in the order in which llama.cpp writes them. Raises StateError."""
-    data = bytes(state)
+    data = byte_view(state)
     if data[:4] != MAGIC_BYTES:
         raise StateError("this is no sequence state: it does not begin with the magic number")
     for ext_bytes in (0, _EXT_BYTES):
@@ -161,7 +161,7 @@ def _unpack_tokens(packed: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 class _Reader:
     """A cursor; raises struct.error at the end of the bytes and ValueError for numbers that make no sense."""
 
-    def __init__(self, data: bytes, offset: int):
+    def __init__(self, data: memoryview, offset: int):
         self.data = data
         self.offset = offset
 

@@ -22,6 +22,7 @@ class ServerProcess:
     def __init__(self, argv: Sequence[str | Path], environment: Mapping[str, str], folder: Path | None = None) -> None:
         """`environment` is all of it; `folder` is where it runs, or else the present one."""
         self.url = ""
+        self._program = Path(argv[0])
         self.lines: list[str] = []
         self._is_settled = threading.Event()
         self._process = subprocess.Popen(
@@ -36,6 +37,14 @@ class ServerProcess:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    @property
+    def program(self) -> Path:
+        return self._program
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
 
     def wait_until_listening(self, patience_s: float) -> None:
         """Raises RuntimeError with the end of the log if it does not come to listen; it is killed then."""

@@ -96,7 +96,8 @@ enum pyggml_description {
 };
 
 int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                     pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err);
+                                     const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
+                                     pyggml_error * err);
 void pyggml_request_free(pyggml_request * request);
 
 typedef struct pyggml_request_info {
@@ -120,7 +121,8 @@ int pyggml_request_join(const pyggml_request * request, int32_t n, const char * 
                                    const size_t * sizes, pyggml_bytes * out, pyggml_error * err);
 
 int pyggml_translate(const pyggml_server * server, int translation, const char * body, size_t size,
-                                pyggml_bytes * out, pyggml_bytes * refusal, pyggml_error * err);
+                                const int32_t * is_abandoned, pyggml_bytes * out, pyggml_bytes * refusal,
+                                pyggml_error * err);
 int pyggml_describe(const pyggml_server * server, int description, pyggml_bytes * out, pyggml_error * err);
 
 typedef struct pyggml_task_info {
@@ -190,6 +192,11 @@ enum pyggml_stop {
     PYGGML_STOP_WORD  = 2,
     PYGGML_STOP_LIMIT = 3,
     PYGGML_STOP_EMBEDDED = 4,
+};
+
+enum pyggml_failure {
+    PYGGML_FAILED       = 1,
+    PYGGML_FAILED_LIMIT = 2,
 };
 
 typedef struct pyggml_row {

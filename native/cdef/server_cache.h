@@ -24,6 +24,10 @@ int     pyggml_checkpoints_restore(const pyggml_checkpoints * list, int32_t i, p
 int     pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server * server, int32_t seq_id,
                                           pyggml_checkpoint_info * about, pyggml_error * err);
 
+int     pyggml_checkpoints_write(const pyggml_checkpoints * list, pyggml_bytes * out, pyggml_error * err);
+int     pyggml_checkpoints_read(pyggml_checkpoints * list, const char * data, size_t size,
+                                           int64_t n_tokens_max, pyggml_error * err);
+
 int  pyggml_prompt_cache_new(const pyggml_server * server, pyggml_prompt_cache ** out, pyggml_error * err);
 void pyggml_prompt_cache_free(pyggml_prompt_cache * cache);
 

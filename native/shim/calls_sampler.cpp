@@ -1,5 +1,6 @@
 // Sampler chains: see calls.h. Sampling is spelled out here, so that what llama_sampler_sample would assert (no logits,
 // nothing selected, a grammar that allows nothing) is an error instead.
+#include "budget.hpp"
 #include "call_guard.hpp"
 
 #include <cmath>
@@ -112,7 +113,19 @@ int pyggml_sampler_add_penalties(struct llama_sampler * chain, int32_t n_vocab, 
 int pyggml_sampler_add_grammar(struct llama_sampler * chain, const struct llama_vocab * vocab, const char * grammar,
                                const char * root, pyggml_error * err) {
     return pyggml_call(err, [&] {
-        return add_stage(err, chain, llama_sampler_init_grammar(vocab, grammar, root), "cannot parse the grammar");
+        struct llama_sampler * stage    = nullptr;
+        const char *           exceeded = nullptr;
+        try {
+            pyggml_budget budget(pyggml_limits_for_grammar());
+            stage    = llama_sampler_init_grammar(vocab, grammar, root);
+            exceeded = budget.exceeded(); // the parser may have caught and logged it
+        } catch (const pyggml_budget_exceeded & e) {
+            exceeded = e.what();
+        }
+        if (stage == nullptr && exceeded != nullptr) {
+            return pyggml_fail(err, PYGGML_E_INVALID, exceeded);
+        }
+        return add_stage(err, chain, stage, "cannot parse the grammar");
     });
 }
 

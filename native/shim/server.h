@@ -126,9 +126,12 @@ enum pyggml_description {
     PYGGML_DESCRIBE_ADAPTERS = 2,
 };
 
-// A refused request is no error of the call: *out stays NULL and `refusal` is llama-server's JSON error object.
+// A refused request is no error of the call: *out stays NULL and `refusal` is llama-server's JSON error object. Refused
+// too is a body that takes more time, memory or stack than an honest one of its size could. Another thread may set
+// *is_abandoned (or the pointer is NULL): nobody waits for the result, so the call ends soon.
 PYGGML_API int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                     pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err);
+                                     const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
+                                     pyggml_error * err);
 PYGGML_API void pyggml_request_free(pyggml_request * request);
 
 typedef struct pyggml_request_info {
@@ -155,7 +158,8 @@ PYGGML_API int pyggml_request_join(const pyggml_request * request, int32_t n, co
 
 // Calls that need no task. As for a request, a refusal is no error of the call.
 PYGGML_API int pyggml_translate(const pyggml_server * server, int translation, const char * body, size_t size,
-                                pyggml_bytes * out, pyggml_bytes * refusal, pyggml_error * err);
+                                const int32_t * is_abandoned, pyggml_bytes * out, pyggml_bytes * refusal,
+                                pyggml_error * err);
 PYGGML_API int pyggml_describe(const pyggml_server * server, int description, pyggml_bytes * out, pyggml_error * err);
 
 // -- tasks -----------------------------------------------------------------------------------------------------------
@@ -239,6 +243,11 @@ enum pyggml_stop {
     PYGGML_STOP_EMBEDDED = 4, // the embedding or score is there, nothing was sampled
 };
 
+enum pyggml_failure {
+    PYGGML_FAILED       = 1, // sampling threw
+    PYGGML_FAILED_LIMIT = 2, // what the request asks for takes too much time or memory
+};
+
 // What one slot has in the batch.
 typedef struct pyggml_row {
     pyggml_task * task;
@@ -256,7 +265,7 @@ typedef struct pyggml_sampled {
     const pyggml_view * payloads;   // streamed tasks: their events; valid until the next step
     int32_t             n_payloads;
     int32_t             stop;       // enum pyggml_stop; not NONE: call pyggml_task_final
-    int32_t             failed;     // 1: sampling threw, payloads[0] is the message; the other rows are unharmed
+    int32_t             failed;     // enum pyggml_failure; not 0: payloads[0] is the message; other rows are unharmed
 } pyggml_sampled;
 
 typedef struct pyggml_batch_view {

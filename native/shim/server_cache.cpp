@@ -1,7 +1,9 @@
 // The prompt cache and the checkpoints: see server_cache.h. llama.cpp's own cache decides what is kept and found.
 #include "server_cache.hpp"
 
+#include <cstring>
 #include <iterator>
+#include <stdexcept>
 
 // -- checkpoints -----------------------------------------------------------------------------------------------------
 
@@ -62,6 +64,64 @@ extern "C" int pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server *
         }
         about->size = c.size();
         list->items.push_back(std::move(c));
+    });
+}
+
+// -- checkpoints in slot files ---------------------------------------------------------------------------------------
+// How many, then each one's numbers and the target's part; drafts begin anew after a restore.
+
+template <class T> static void append(std::string & out, const T & value) {
+    out.append(reinterpret_cast<const char *>(&value), sizeof(value));
+}
+
+template <class T> static T take(const char *& at, const char * end) {
+    if (size_t(end - at) < sizeof(T)) {
+        throw std::invalid_argument("the checkpoints are cut off");
+    }
+    T value;
+    memcpy(&value, at, sizeof(value));
+    at += sizeof(value);
+    return value;
+}
+
+extern "C" int pyggml_checkpoints_write(const pyggml_checkpoints * list, pyggml_bytes * out, pyggml_error * err) {
+    *out = {};
+    return pyggml_guard(err, [&] {
+        std::string bytes;
+        append(bytes, uint32_t(list->items.size()));
+        for (const auto & c : list->items) {
+            append(bytes, int64_t(c.n_tokens));
+            append(bytes, int32_t(c.pos_min));
+            append(bytes, int32_t(c.pos_max));
+            append(bytes, uint64_t(c.data_tgt.size()));
+            bytes.append(reinterpret_cast<const char *>(c.data_tgt.data()), c.data_tgt.size());
+        }
+        pyggml_bytes_assign(out, bytes);
+    });
+}
+
+extern "C" int pyggml_checkpoints_read(pyggml_checkpoints * list, const char * data, size_t size, int64_t n_tokens_max,
+                                       pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        const char *     at  = data;
+        const char *     end = data + size;
+        decltype(list->items) items;
+        for (uint32_t n = take<uint32_t>(at, end); n > 0; --n) {
+            common_prompt_checkpoint c;
+            const int64_t            n_tokens = take<int64_t>(at, end);
+            const int32_t            pos_min  = take<int32_t>(at, end);
+            const int32_t            pos_max  = take<int32_t>(at, end);
+            const uint64_t           n_bytes  = take<uint64_t>(at, end);
+            if (n_bytes > size_t(end - at) || n_tokens < 0 || n_tokens > n_tokens_max || pos_min < 0 ||
+                pos_max < pos_min || pos_max >= n_tokens_max) {
+                throw std::invalid_argument("the checkpoints are damaged");
+            }
+            c.update_pos(n_tokens, pos_min, pos_max);
+            c.data_tgt.assign(at, at + n_bytes);
+            at += n_bytes;
+            items.push_back(std::move(c));
+        }
+        list->items = std::move(items);
     });
 }
 

@@ -34,6 +34,12 @@ PYGGML_API int     pyggml_checkpoints_restore(const pyggml_checkpoints * list, i
 PYGGML_API int     pyggml_checkpoints_add(pyggml_checkpoints * list, pyggml_server * server, int32_t seq_id,
                                           pyggml_checkpoint_info * about, pyggml_error * err);
 
+// A slot's checkpoints in its file: the target's part of each. Reading replaces the list; it raises PYGGML_E_INVALID for
+// bytes that are damaged, or are not of a slot with n_tokens_max tokens, and changes nothing then.
+PYGGML_API int     pyggml_checkpoints_write(const pyggml_checkpoints * list, pyggml_bytes * out, pyggml_error * err);
+PYGGML_API int     pyggml_checkpoints_read(pyggml_checkpoints * list, const char * data, size_t size,
+                                           int64_t n_tokens_max, pyggml_error * err);
+
 // -- prompt cache ----------------------------------------------------------------------------------------------------
 
 // --cache-ram must not be 0.

@@ -68,6 +68,11 @@ static void shorten(pyggml_task_draft & draft, int32_t n_max) {
     }
 }
 
+// Probabilities as the samplers leave them are those of the token sampled last: such a task takes one token at a time.
+static bool takes_no_guesses(const pyggml_task & task) {
+    return task.params.sampling.n_probs > 0 && task.params.post_sampling_probs;
+}
+
 void pyggml_drafter::draft(pyggml_task * const * tasks, const int32_t * n_max, int32_t n) {
     for (llama_seq_id seq_id = 0; seq_id < n_seq; ++seq_id) {
         common_speculative_get_draft_params(spec.get(), seq_id).drafting = false;
@@ -75,7 +80,7 @@ void pyggml_drafter::draft(pyggml_task * const * tasks, const int32_t * n_max, i
     std::vector<pyggml_task *> guessing;
     for (int32_t i = 0; i < n; ++i) {
         pyggml_task & task = *tasks[i];
-        if (!task.draft.tokens.empty() || n_max[i] <= 0) {
+        if (!task.draft.tokens.empty() || n_max[i] <= 0 || takes_no_guesses(task)) {
             shorten(task.draft, n_max[i]);
             continue;
         }

@@ -7,6 +7,8 @@
 #include "server_task.hpp"
 #include "server_translate.hpp"
 
+#include <algorithm>
+
 using json = common_json;
 
 // -- body to tasks ---------------------------------------------------------------------------------------------------
@@ -39,6 +41,7 @@ static llama_tokens tokenize(const pyggml_server & server, const json & prompt) 
 
 static std::vector<llama_tokens> tokenize_all(const pyggml_server & server, const json & prompt) {
     std::vector<llama_tokens> all;
+    pyggml_check_token_numbers(server, prompt);
     if (prompt.is_array() && !json_is_array_and_contains_numbers(prompt)) {
         for (const auto & p : prompt) {
             all.push_back(tokenize(server, p));
@@ -106,6 +109,9 @@ static void add_ranks(pyggml_request & request, const json & body) {
     }
     const auto texts  = json_value(body, "texts", std::vector<std::string>());
     request.documents = json_value(body, "documents", texts);
+    if (json_value(body, "top_n", 0.0) < 0) {
+        refuse("\"top_n\" must not be negative");
+    }
     if (request.documents.empty()) {
         refuse("\"documents\" must be a non-empty string array");
     }
@@ -219,7 +225,8 @@ json pyggml_join_embeddings(const pyggml_request & request, const json & results
     const std::string & name = request.server->model_name;
     if (request.type == SERVER_TASK_TYPE_RERANK) {
         auto      documents = request.documents;
-        const int top_n     = json_value(request.body, "top_n", int(documents.size()));
+        const double n      = double(documents.size());
+        const int    top_n  = int(std::min(n, json_value(request.body, "top_n", n)));
         return format_response_rerank(request.body, name, results, request.body.contains("texts"), documents, top_n);
     }
     if (request.res_type != TASK_RESPONSE_TYPE_OAI_EMBD) {

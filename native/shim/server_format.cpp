@@ -1,11 +1,88 @@
 // Payloads of the engine to each API's JSON and event streams. Any thread, one at a time per request.
+#include "budget.hpp"
 #include "server_embeddings.hpp"
 
 using json = common_json;
 
-static json partial_json(pyggml_formatter & f, payload_kind kind, payload_reader & reader) {
-    token_payload p;
-    p.visit(reader);
+// -- what stays the same in all of a request's answers ---------------------------------------------------------------
+
+// OpenAI's `created` is one time for all of a stream.
+static void set_created(json & j, int64_t created_s) {
+    if (j.is_array()) {
+        for (json & part : j) {
+            set_created(part, created_s);
+        }
+    } else if (j.is_object() && j.contains("created")) {
+        j["created"] = created_s;
+    }
+}
+
+static void count_usage(pyggml_request & request, const pyggml_formatter & f, const final_payload & p) {
+    pyggml_usage & usage = request.usage;
+    if (!f.shares_prompt) {
+        usage.n_prompt += p.n_prompt_tokens;
+        usage.n_cached += p.n_prompt_tokens_cache;
+    }
+    usage.n_completion += p.n_decoded;
+    usage.n_finished += 1;
+}
+
+static json usage_json(const pyggml_usage & usage) {
+    return {
+        { "completion_tokens", usage.n_completion },
+        { "prompt_tokens", usage.n_prompt },
+        { "total_tokens", usage.n_completion + usage.n_prompt },
+        { "prompt_tokens_details", json{ { "cached_tokens", usage.n_cached } } },
+    };
+}
+
+// The end of one of OpenAI's streams. What all answers took comes once, where it was asked for, behind the last of them
+// and in a chunk without choices.
+static json last_chunks(const pyggml_request & request, const pyggml_formatter & f, json chunks) {
+    if (!chunks.is_array()) {
+        json one = json::array();
+        one.push_back(chunks);
+        chunks = one;
+    }
+    json & last = chunks.back();
+    if (last.contains("usage")) {
+        last.erase("usage");
+    }
+    if (f.params.include_usage && request.usage.n_finished == int32_t(request.formatters.size())) {
+        json end       = last;
+        end["choices"] = json::array();
+        end.erase("timings");
+        end.erase("__verbose");
+        end["usage"] = usage_json(request.usage);
+        if (last.contains("timings")) { // in llama-server the last chunk has them
+            end["timings"] = last.at("timings");
+            last.erase("timings");
+        }
+        chunks.push_back(end);
+    }
+    return chunks;
+}
+
+// A chat's stream says first who speaks, also where no token did.
+static json with_role(const json & chunks) {
+    json first = chunks.front();
+    json & choice           = first.at("choices").at(0);
+    choice["delta"]         = json{ { "role", "assistant" }, { "content", nullptr } };
+    choice["finish_reason"] = nullptr;
+    first.erase("timings");
+    json all = json::array();
+    all.push_back(first);
+    all.insert(chunks);
+    return all;
+}
+
+static std::string without_prefix(const std::string & text, const std::string & prefix) {
+    return text.compare(0, prefix.size(), prefix) == 0 ? text.substr(prefix.size()) : text;
+}
+
+// -- the answers that have no frame ----------------------------------------------------------------------------------
+
+static json partial_json(pyggml_formatter & f, payload_kind kind, const token_payload & p) {
     server_task_result_cmpl_partial res;
     res.id_slot               = -1; // as llama-server, which leaves it unset in partial results
     res.index                 = size_t(f.index);
@@ -23,22 +100,24 @@ static json partial_json(pyggml_formatter & f, payload_kind kind, payload_reader
     res.res_type          = f.params.res_type;
     res.oaicompat_model   = f.params.oaicompat_model;
     res.oaicompat_cmpl_id = f.params.oaicompat_cmpl_id;
+    if (f.params.res_type == TASK_RESPONSE_TYPE_OAI_CHAT && kind == payload_kind::token) {
+        res.n_decoded = f.has_begun ? 2 : 1; // 1 means there: say who speaks
+    }
+    f.has_begun = f.has_begun || kind == payload_kind::token;
     res.update(f.state);
     return res.to_json();
 }
 
-static json final_json(const pyggml_server & server, pyggml_formatter & f, payload_reader & reader) {
-    final_payload p;
-    p.visit(reader);
+static json final_json(pyggml_request & request, pyggml_formatter & f, const final_payload & p) {
     server_task_result_cmpl_final res;
     res.id_slot               = p.id_slot;
     res.index                 = size_t(f.index);
     res.content               = p.content;
     res.tokens                = p.tokens;
     res.stream                = f.params.stream;
-    res.include_usage         = f.params.include_usage;
+    res.include_usage         = false; // comes behind the last answer of the request
     res.stats                 = p.stats;
-    res.prompt                = common_detokenize(server.vocab, f.prompt, true);
+    res.prompt                = common_detokenize(request.server->vocab, f.prompt, true);
     res.truncated             = p.truncated;
     res.n_decoded             = p.n_decoded;
     res.n_prompt_tokens       = p.n_prompt_tokens;
@@ -56,7 +135,68 @@ static json final_json(const pyggml_server & server, pyggml_formatter & f, paylo
     res.oaicompat_model       = f.params.oaicompat_model;
     res.oaicompat_cmpl_id     = f.params.oaicompat_cmpl_id;
     res.update(f.state);
-    return res.to_json();
+    res.oaicompat_msg.content           = without_prefix(res.oaicompat_msg.content, f.prefilled.content);
+    res.oaicompat_msg.reasoning_content = without_prefix(res.oaicompat_msg.reasoning_content, f.prefilled.reasoning_content);
+    json j = res.to_json();
+    if (f.params.stream && pyggml_is_openai(request.res_type)) {
+        j = last_chunks(request, f, j);
+        if (request.res_type == TASK_RESPONSE_TYPE_OAI_CHAT && !f.has_begun) {
+            j = with_role(j);
+        }
+    }
+    return j;
+}
+
+// -- the answers that have one ---------------------------------------------------------------------------------------
+
+template <class P> static pyggml_answer_facts facts_of(const P & p) {
+    pyggml_answer_facts facts;
+    facts.n_prompt_tokens       = p.n_prompt_tokens;
+    facts.n_prompt_tokens_cache = p.n_prompt_tokens_cache;
+    facts.n_decoded             = p.n_decoded;
+    facts.stats                 = p.stats;
+    return facts;
+}
+
+static json framed_part(pyggml_formatter & f, payload_kind kind, const token_payload & p) {
+    pyggml_diffs diffs;
+    const bool   is_progress = kind == payload_kind::progress;
+    if (!is_progress) {
+        f.state.update_chat_msg(p.content, true, diffs);
+    }
+    return f.answer->add(f.calls.settle(diffs, false), facts_of(p), is_progress ? &p.progress : nullptr);
+}
+
+static json framed_end(pyggml_formatter & f, const final_payload & p) {
+    pyggml_diffs        diffs;
+    pyggml_answer_facts facts   = facts_of(p);
+    facts.stop                  = p.stop;
+    facts.stopping_word         = p.stopping_word;
+    const common_chat_msg msg   = f.state.update_chat_msg(p.content, false, diffs);
+    if (msg.empty() && !p.content.empty()) { // as llama-server: what could not be parsed is text
+        diffs.emplace_back().content_delta = p.content;
+    }
+    const json events = f.answer->end(f.calls.settle(diffs, true), facts);
+    return f.params.stream ? events : f.answer->whole();
+}
+
+// -- entry points ----------------------------------------------------------------------------------------------------
+
+static json payload_json(pyggml_request & request, pyggml_formatter & f, payload_reader & reader) {
+    payload_kind kind;
+    reader.field(kind);
+    if (kind == payload_kind::embedding) {
+        return pyggml_embedding_json(request, f, reader);
+    }
+    if (kind == payload_kind::final) {
+        final_payload p;
+        p.visit(reader);
+        count_usage(request, f, p);
+        return f.answer ? framed_end(f, p) : final_json(request, f, p);
+    }
+    token_payload p;
+    p.visit(reader);
+    return f.answer ? framed_part(f, kind, p) : partial_json(f, kind, p);
 }
 
 static std::string to_events(task_response_type type, const json & j) {
@@ -70,19 +210,14 @@ static std::string to_events(task_response_type type, const json & j) {
 extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const uint8_t * payload, size_t size,
                                      int as_stream, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
+        pyggml_budget budget(pyggml_limits_for_body(size, nullptr)); // parsers look at the text
         if (i < 0 || size_t(i) >= request->formatters.size()) {
             throw std::invalid_argument("the request has no task " + std::to_string(i));
         }
         pyggml_formatter & f = *request->formatters[i];
         payload_reader     reader{ payload, payload + size };
-        payload_kind       kind;
-        reader.field(kind);
-        json j;
-        switch (kind) {
-            case payload_kind::final:     j = final_json(*request->server, f, reader); break;
-            case payload_kind::embedding: j = pyggml_embedding_json(*request, f, reader); break;
-            default:                      j = partial_json(f, kind, reader); break;
-        }
+        json               j = payload_json(*request, f, reader);
+        set_created(j, request->created_s);
         if (j == nullptr) {
             pyggml_bytes_assign(out, "");
         } else {
@@ -94,12 +229,10 @@ extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const 
 extern "C" int pyggml_request_format_error(const pyggml_request * request, const char * error, size_t size,
                                            pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
-        const json inner = json::parse(std::string(error, size));
-        if (request->res_type == TASK_RESPONSE_TYPE_ANTHROPIC) {
-            pyggml_bytes_assign(out, format_anthropic_sse({ { "event", "error" }, { "data", inner } }));
-        } else {
-            pyggml_bytes_assign(out, format_oai_sse(json{ { "error", inner } }));
-        }
+        const json inner  = json::parse(std::string(error, size));
+        auto *     answer = request->formatters.at(0)->answer.get();
+        pyggml_bytes_assign(out, answer != nullptr ? to_events(request->res_type, answer->error_events(inner)) :
+                                                     format_oai_sse(json{ { "error", inner } }));
     });
 }
 
@@ -131,6 +264,7 @@ extern "C" int pyggml_request_join(const pyggml_request * request, int32_t n, co
         }
         json first       = all[0];
         first["choices"] = choices;
+        first["usage"]   = usage_json(request->usage);
         pyggml_bytes_assign(out, safe_json_to_str(first));
     });
 }

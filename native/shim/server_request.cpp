@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -21,15 +23,18 @@ void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & toke
     }
 }
 
-json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const json & body) {
-    json chat = body;
-    if (type == TASK_RESPONSE_TYPE_OAI_RESP) {
-        chat = server_chat_convert_responses_to_chatcmpl(body);
-    } else if (type == TASK_RESPONSE_TYPE_ANTHROPIC) {
-        chat = server_chat_convert_anthropic_to_oai(body);
+void pyggml_check_token_numbers(const pyggml_server & server, const json & prompt) {
+    const double n_vocab = double(llama_vocab_n_tokens(server.vocab));
+    if (prompt.is_number()) {
+        const double id = prompt.get<double>();
+        if (id < 0 || id >= n_vocab || id != std::floor(id)) {
+            throw std::invalid_argument("Prompt contains invalid tokens");
+        }
+    } else if (prompt.is_array()) {
+        for (const json & part : prompt) {
+            pyggml_check_token_numbers(server, part);
+        }
     }
-    std::vector<raw_buffer> files; // stays empty: images and audio are refused
-    return oaicompat_chat_params_parse(chat, server.chat_params, files);
 }
 
 static task_response_type response_type(int kind) {
@@ -91,6 +96,8 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
     pyggml_check_tokens(server, tokens);
     task_params params = server_schema::eval_llama_cmpl_schema(server.vocab, server.params,
                                                                server.params.sampling.logit_bias_eog, data);
+    auto & words = params.antiprompt; // an empty one would be found at once
+    words.erase(std::remove(words.begin(), words.end(), std::string()), words.end());
     request.sse_ping_interval_s      = params.sse_ping_interval;
     const uint32_t seed              = params.sampling.seed;
     const int32_t  i_parent          = int32_t(request.tasks.size());
@@ -100,6 +107,7 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
         }
         add_task(request, tokens, params, i == 0 ? id_slot : -1);
         request.tasks.back()->i_parent = i == 0 ? -1 : i_parent;
+        request.formatters.back()->shares_prompt = i > 0;
     }
     request.tasks[size_t(i_parent)]->n_children = params.n_cmpl - 1;
 }
@@ -132,9 +140,23 @@ static bool is_chat(task_response_type type) {
            type == TASK_RESPONSE_TYPE_ANTHROPIC;
 }
 
+// What frames the events of the APIs that have frames; NULL for the others.
+static std::unique_ptr<pyggml_answer> new_answer(const pyggml_request & request, const std::string & completion_id) {
+    const pyggml_server & server = *request.server;
+    switch (request.res_type) {
+        case TASK_RESPONSE_TYPE_OAI_RESP:
+            return pyggml_responses_answer(request.body, server.vocab, server.model_name, request.created_s);
+        case TASK_RESPONSE_TYPE_ANTHROPIC:
+            return pyggml_messages_answer(request.body, server.model_name, completion_id);
+        default:
+            return nullptr;
+    }
+}
+
 static void add_tasks(pyggml_request & request, const json & data, const std::string & completion_id) {
     const pyggml_server & server = *request.server;
     log_prompt(server.params.path_prompts_log_dir, data.at("prompt"));
+    pyggml_check_token_numbers(server, data.at("prompt"));
     const auto            inputs =
         tokenize_input_prompts(server.vocab, nullptr, data.at("prompt"), true, true, server.init_opt);
     auto delimiters = common_chat_msg_delimiters_parse(json_value(data, "message_delimiters", json::array()));
@@ -153,50 +175,45 @@ static void add_tasks(pyggml_request & request, const json & data, const std::st
             params->oaicompat_cmpl_id = completion_id;
             params->oaicompat_model   = server.model_name;
         }
+        request.formatters[i]->answer = new_answer(request, completion_id);
     }
     request.stream = json_value(data, "stream", false);
 }
 
+// The tasks of a body, in the request.
+static void read_body(pyggml_request & request, const std::string & body) {
+    if (pyggml_embeds(request.type)) {
+        pyggml_add_embedding_tasks(request, body);
+        return;
+    }
+    json data;
+    if (request.type == SERVER_TASK_TYPE_INFILL) {
+        data = pyggml_infill_to_completion(*request.server, body);
+    } else {
+        data = json::parse(body);
+    }
+    if (is_chat(request.res_type)) {
+        request.body = data;
+        data         = pyggml_chat_to_completion(*request.server, request.res_type, request.body);
+    }
+    add_tasks(request, data, gen_chatcmplid());
+}
+
 extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                    pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err) {
+                                    const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
+                                    pyggml_error * err) {
     *out     = nullptr;
     *refusal = {};
     return pyggml_guard(err, [&] {
         auto request      = std::make_unique<pyggml_request>();
-        request->server   = server;
-        request->res_type = response_type(kind);
-        request->type     = task_type(kind);
-        json       data;
-        const bool refused = pyggml_refused_by(refusal, [&] {
-            if (pyggml_embeds(request->type)) {
-                pyggml_add_embedding_tasks(*request, std::string(body, size));
-                return;
-            }
-            if (request->type == SERVER_TASK_TYPE_INFILL) {
-                data = pyggml_infill_to_completion(*server, std::string(body, size));
-                return;
-            }
-            data = json::parse(std::string(body, size));
-            if (is_chat(request->res_type)) {
-                data = pyggml_chat_to_completion(*server, request->res_type, data);
-            }
-        });
-        if (refused) {
-            return;
-        }
-        if (pyggml_embeds(request->type)) {
+        request->server    = server;
+        request->res_type  = response_type(kind);
+        request->type      = task_type(kind);
+        request->created_s = int64_t(std::time(nullptr));
+        const auto limits = pyggml_limits_for_body(size, is_abandoned);
+        if (!pyggml_refused_by(refusal, limits, [&] { read_body(*request, std::string(body, size)); })) {
             *out = request.release();
-            return;
         }
-        try {
-            add_tasks(*request, data, gen_chatcmplid());
-        } catch (const std::bad_alloc &) {
-            throw;
-        } catch (const std::exception & e) {
-            pyggml_refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
-            return;
-        }
-        *out = request.release();
     });
 }
 

@@ -37,6 +37,13 @@ static void stop_with(pyggml_task & task, stop_type why) {
     task.has_next = false;
 }
 
+// The text that is ready is all of it: nothing more comes that it could be the beginning of.
+static std::string take_held_back(pyggml_task & task) {
+    const std::string rest = task.text.substr(std::min(task.n_sent, task.text.size()));
+    task.n_sent += rest.size();
+    return rest;
+}
+
 // Appends the piece; returns the text that may be handed out now, or nothing while a character is incomplete.
 static bool append_text(pyggml_task & task, const std::string & piece, bool is_eog, std::string & ready) {
     task.text += piece;
@@ -148,7 +155,7 @@ static void count_token(pyggml_task & task) {
     }
 }
 
-static std::string token_event(pyggml_task & task, const completion_token_output & out) {
+static std::string token_event(pyggml_task & task, const completion_token_output & out, bool with_stats) {
     token_payload p;
     p.content               = out.text_to_send;
     p.token                 = out.tok;
@@ -156,7 +163,7 @@ static std::string token_event(pyggml_task & task, const completion_token_output
     p.n_decoded             = int32_t(task.stats.n_gen);
     p.n_prompt_tokens       = int32_t(task.tokens.size());
     p.n_prompt_tokens_cache = int32_t(task.stats.n_prompt_cached);
-    if (task.stop != STOP_TYPE_NONE || task.params.timings_per_token) {
+    if (with_stats || task.params.timings_per_token) {
         p.stats = task.stats;
     }
     if (task.params.sampling.n_probs > 0) {
@@ -177,26 +184,33 @@ static void take_token(pyggml_task & task, completion_token_output & out, int32_
     if (task.params.return_tokens) {
         task.generated.push_back(id);
     }
-    const bool complete = append_text(task, piece, is_eog, out.text_to_send);
-    if (!complete) {
-        out.text_to_send = piece; // as llama-server: not sent, but looked at for a new line
+    bool       complete     = append_text(task, piece, is_eog, out.text_to_send);
+    const bool ends_in_word = task.stop != STOP_TYPE_NONE;
+    check_limits(task, complete ? out.text_to_send : piece, n_past); // as llama-server looks for a new line
+    if (is_eog) {
+        stop_with(task, STOP_TYPE_EOS);
+    }
+    if (!task.has_next) {
+        out.text_to_send = (complete ? out.text_to_send : std::string()) + take_held_back(task);
+        complete         = complete || !out.text_to_send.empty();
     }
     if (complete) {
         if (task.params.sampling.n_probs > 0) {
             task.probs.push_back(out);
         }
         if (task.params.stream) {
-            result.payloads.push_back(token_event(task, out));
+            result.payloads.push_back(token_event(task, out, ends_in_word));
         }
-    }
-    check_limits(task, out.text_to_send, n_past);
-    if (is_eog) {
-        stop_with(task, STOP_TYPE_EOS);
     }
 }
 
 void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
                         pyggml_row_result & result) {
+    if (task.params.n_predict == 0) { // only the prompt was wanted
+        task.stats.update_prompt_last();
+        stop_with(task, STOP_TYPE_LIMIT);
+        return;
+    }
     pyggml_task_prime(task);
     completion_token_output out;
     out.tok  = common_sampler_sample(task.sampler.get(), ctx, i_batch);
@@ -211,14 +225,18 @@ void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch
     take_token(task, out, n_past, result);
 }
 
-void pyggml_task_take(pyggml_task & task, const llama_tokens & tokens, int32_t n_past, pyggml_row_result & result) {
+void pyggml_task_take(pyggml_task & task, llama_context * ctx, int32_t i_batch, const llama_tokens & tokens,
+                      int32_t n_past, pyggml_row_result & result) {
     result.tokens = tokens;
     task.stats.update_gen_last();
     for (size_t i = 0; i < tokens.size() && task.has_next; ++i) {
         completion_token_output out;
         out.tok  = tokens[i];
-        out.prob = 1.0f; // as in llama-server, whose verified tokens have no probabilities
+        out.prob = 1.0f;
         count_token(task);
+        if (task.params.sampling.n_probs > 0) {
+            add_probs(task, ctx, i_batch + int32_t(i), out);
+        }
         take_token(task, out, n_past, result);
     }
 }

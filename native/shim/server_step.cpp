@@ -1,5 +1,6 @@
 // The two native calls per pass of the engine: decode, and then wait and sample every ready row. Engine thread, no GIL.
 // Between them the device computes: what the engine does there costs nobody anything.
+#include "budget.hpp"
 #include "server_adapters.hpp"
 #include "server_task.hpp"
 
@@ -36,13 +37,15 @@ static void sample_or_verify(pyggml_server & server, const pyggml_row & row, pyg
     }
     const llama_tokens tokens = server.drafter->verify(task, row.i_batch);
     if (!tokens.empty()) {
-        pyggml_task_take(task, tokens, row.n_past + int32_t(tokens.size()) - 1, result);
+        const int32_t n_past = row.n_past + int32_t(tokens.size()) - 1;
+        pyggml_task_take(task, server.ctx, row.i_batch, tokens, n_past, result);
     }
 }
 
 static void finish_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
                        pyggml_sampled & out, pyggml_row_result & result) {
     try {
+        pyggml_budget budget(pyggml_limits_for_token()); // a grammar may have too many ways to continue
         if (row.task->embeds()) {
             pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
             out.stop = PYGGML_STOP_EMBEDDED;
@@ -50,9 +53,14 @@ static void finish_row(pyggml_server & server, const pyggml_batch_view & batch, 
             sample_or_verify(server, row, result);
             out.stop = row.task->stop;
         }
+    } catch (const pyggml_budget_exceeded & e) {
+        pyggml_give_memory_back();
+        result     = {};
+        out.failed = PYGGML_FAILED_LIMIT;
+        result.payloads.push_back(e.what());
     } catch (const std::exception & e) {
         result     = {};
-        out.failed = 1;
+        out.failed = PYGGML_FAILED;
         result.payloads.push_back(e.what());
     }
     for (const std::string & payload : result.payloads) {

@@ -11,8 +11,10 @@ void pyggml_task_prime(pyggml_task & task);
 void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch, int32_t n_past,
                         pyggml_row_result & result);
 
-// Moves the task on by tokens that were sampled and accepted already, until one of them ends it.
-void pyggml_task_take(pyggml_task & task, const llama_tokens & tokens, int32_t n_past, pyggml_row_result & result);
+// Moves the task on by tokens that were sampled and accepted already, until one of them ends it. They came from row
+// `i_batch` of the last decode and those behind it.
+void pyggml_task_take(pyggml_task & task, llama_context * ctx, int32_t i_batch, const llama_tokens & tokens,
+                      int32_t n_past, pyggml_row_result & result);
 
 // Takes the embedding or the score of a prompt whose last token is `row` of the last decode. Throws where there is none.
 void pyggml_task_embed(pyggml_task & task, llama_context * ctx, const pyggml_row & row, llama_seq_id seq_id);

@@ -21,6 +21,7 @@ static json tokenize(const pyggml_server & server, const json & body) {
         const bool add_special   = json_value(body, "add_special", false);
         const bool parse_special = json_value(body, "parse_special", true);
         const bool with_pieces   = json_value(body, "with_pieces", false);
+        pyggml_check_token_numbers(server, body.at("content"));
         for (const llama_token t : tokenize_mixed(server.vocab, body.at("content"), add_special, parse_special)) {
             if (with_pieces) {
                 out.push_back({ { "id", t }, { "piece", piece_json(common_token_to_piece(server.vocab, t)) } });
@@ -35,6 +36,7 @@ static json tokenize(const pyggml_server & server, const json & body) {
 static json detokenize(const pyggml_server & server, const json & body) {
     std::string content;
     if (body.contains("tokens")) {
+        pyggml_check_token_numbers(server, body.at("tokens"));
         const auto tokens = body.at("tokens").get<llama_tokens>();
         pyggml_check_tokens(server, tokens);
         content = tokens_to_str(server.vocab, tokens);
@@ -94,11 +96,12 @@ static json translate(const pyggml_server & server, int translation, const json 
 }
 
 extern "C" int pyggml_translate(const pyggml_server * server, int translation, const char * body, size_t size,
-                                pyggml_bytes * out, pyggml_bytes * refusal, pyggml_error * err) {
+                                const int32_t * is_abandoned, pyggml_bytes * out, pyggml_bytes * refusal,
+                                pyggml_error * err) {
     *out     = {};
     *refusal = {};
     return pyggml_guard(err, [&] {
-        pyggml_refused_by(refusal, [&] {
+        pyggml_refused_by(refusal, pyggml_limits_for_body(size, is_abandoned), [&] {
             const json result = translate(*server, translation, json::parse(std::string(body, size)));
             pyggml_bytes_assign(out, safe_json_to_str(result));
         });

@@ -1,6 +1,7 @@
 // What the translations share: refusals, the check of tokens, and chats of the three APIs. Internal to the shim.
 #pragma once
 
+#include "budget.hpp"
 #include "server_types.hpp"
 
 #include <exception>
@@ -9,7 +10,7 @@
 #include <string>
 #include <utility>
 
-// A request that llama-server answers with an error of this type. What else is thrown becomes one by its own type.
+// A request that is refused with an error of this type. Whatever else reading a body throws is the body's fault too.
 struct pyggml_request_refused : std::exception {
     std::string message;
     error_type  type;
@@ -21,19 +22,28 @@ struct pyggml_request_refused : std::exception {
 // Writes llama-server's error object.
 void pyggml_refuse(pyggml_bytes * refusal, const std::string & message, error_type type);
 
-// Runs `f`; what it throws becomes a refusal the way llama-server's HTTP wrapper answers it. True if it threw.
-template <class F> bool pyggml_refused_by(pyggml_bytes * refusal, F && f) {
+// Runs `f`, which reads a body, within the limits; what it throws becomes a refusal. True if it threw.
+template <class F> bool pyggml_refused_by(pyggml_bytes * refusal, const pyggml_budget_limits & limits, F && f) {
+    const char * exceeded = nullptr;
     try {
-        f();
-        return false;
+        pyggml_budget budget(limits);
+        try {
+            f();
+            return false;
+        } catch (...) {
+            exceeded = budget.exceeded();
+            throw;
+        }
     } catch (const pyggml_request_refused & e) {
         pyggml_refuse(refusal, e.message, e.type);
-    } catch (const std::invalid_argument & e) {
-        pyggml_refuse(refusal, e.what(), ERROR_TYPE_INVALID_REQUEST);
-    } catch (const std::bad_alloc &) {
-        throw;
     } catch (const std::exception & e) {
-        pyggml_refuse(refusal, e.what(), ERROR_TYPE_SERVER);
+        if (exceeded == nullptr && dynamic_cast<const std::bad_alloc *>(&e) != nullptr) {
+            throw;
+        }
+        if (exceeded != nullptr) {
+            pyggml_give_memory_back();
+        }
+        pyggml_refuse(refusal, exceeded != nullptr ? exceeded : e.what(), ERROR_TYPE_INVALID_REQUEST);
     }
     return true;
 }
@@ -41,8 +51,14 @@ template <class F> bool pyggml_refused_by(pyggml_bytes * refusal, F && f) {
 // Throws std::invalid_argument for a token that the vocabulary does not have.
 void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & tokens);
 
+// Throws std::invalid_argument for a number in the arrays of a prompt that is no token, before it is read as one.
+void pyggml_check_token_numbers(const pyggml_server & server, const common_json & prompt);
+
 // A chat in the API that `type` names becomes llama.cpp's own completion body, its prompt made by the chat template.
 common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body);
+
+// A Responses body as a body of chat completions.
+common_json pyggml_responses_to_chat(const common_json & body);
 
 // So does an infill body, its prompt made of the model's FIM tokens: it is parsed once the model is found to have some.
 // Throws as above.

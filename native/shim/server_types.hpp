@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server.h"
+#include "server_answer.hpp"
 #include "server_draft.hpp"
 
 #include "server-chat.h"
@@ -112,19 +113,34 @@ struct pyggml_formatter {
     llama_tokens      prompt;
     task_result_state state;
     int32_t           index;
+    bool              shares_prompt = false; // with the task before it (n > 1)
+    bool              has_begun     = false; // a token's event was made
+    common_chat_msg   prefilled; // the beginning of the answer that came with the request, which is not repeated
+    std::unique_ptr<pyggml_answer> answer; // of the APIs whose streams have frames
+    pyggml_call_order              calls;  // in it
 
     pyggml_formatter(const task_params & params, const llama_tokens & prompt, int32_t index) :
-        params(params), prompt(prompt), state(params.chat_parser_params), index(index) {}
+        params(params), prompt(prompt), state(params.chat_parser_params), index(index), prefilled(state.chat_msg) {}
+};
+
+// What all answers of one request took.
+struct pyggml_usage {
+    int64_t n_prompt     = 0;
+    int64_t n_cached     = 0;
+    int64_t n_completion = 0;
+    int32_t n_finished   = 0; // answers
 };
 
 struct pyggml_request {
     const pyggml_server *                          server = nullptr;
     server_task_type                               type   = SERVER_TASK_TYPE_COMPLETION;
-    common_json                                    body; // as it came; kept for embeddings and reranking
+    common_json                                    body; // as it came; kept for chats, embeddings and reranking
     std::vector<std::string>                       documents; // to be reranked
     bool                                           stream = false;
     task_response_type                             res_type = TASK_RESPONSE_TYPE_NONE;
     int32_t                                        sse_ping_interval_s = 30;
+    int64_t                                        created_s = 0;
+    pyggml_usage                                   usage;
     std::vector<std::unique_ptr<pyggml_task>>      tasks;
     std::vector<std::unique_ptr<pyggml_formatter>> formatters;
 };

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.download.conftest import authority, authority_file, hub, proxy, registry  # noqa: F401
-from tests.e2e.program import ServerProcess, our_program, stock_program
+from tests.e2e.program import REPOSITORY, ServerProcess, our_program, stock_program
 
+TEMPLATES = REPOSITORY / "vendor/ggml/llama.cpp/models/templates"
 StartServer = Callable[..., contextlib.AbstractContextManager[ServerProcess]]
 
 
@@ -77,6 +78,28 @@ def start_stock(smollm2_path: Path) -> StartServer:
         return running(stock_program(), [*server_flags(smollm2_path), *flags], environment)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def qwen(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """pyggml-server with a template that writes calls of tools as JSON between tags."""
+    with start_ours("-c", "4096", "--chat-template-file", str(TEMPLATES / "Qwen-Qwen3-0.6B.jinja")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def thinker(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """pyggml-server with a template that opens a block of reasoning."""
+    name = "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja"
+    with start_ours("-c", "4096", "--chat-template-file", str(TEMPLATES / name)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def tight(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """pyggml-server that ends requests with an error in the middle of their streams: two chats overflow its pool."""
+    with start_ours("-c", "256", "-np", "2", "--preempt-ram", "0") as server:
+        yield server
 
 
 @pytest.hookimpl(wrapper=True)

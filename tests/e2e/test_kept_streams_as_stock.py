@@ -14,7 +14,7 @@ import requests
 
 from tests.e2e.comparing import assert_same_answer
 from tests.e2e.conftest import StartServer
-from tests.e2e.program import PATIENCE_S, ServerProcess
+from tests.e2e.program import PATIENCE_S, ServerProcess, our_program
 
 CONVERSATION = "a chät"  # in UTF-8 wherever it is sent
 ADDRESS = "/v1/stream?conv_id=a%20ch%C3%A4t"
@@ -29,6 +29,10 @@ def server(
     start = start_ours if request.param == "ours" else start_stock
     with start("-np", "1") as started:
         yield started
+
+
+def is_ours(server: ServerProcess) -> bool:
+    return server.program.name == our_program().name
 
 
 @contextmanager
@@ -81,7 +85,9 @@ def test_a_stream_that_is_stopped_in_line_ends_empty(server: ServerProcess) -> N
             head, body = rest(connection)
     assert head.startswith(b"HTTP/1.1 200 ")
     assert b"Content-Type: text/event-stream" in head
-    assert body == b"0\r\n\r\n"
+    assert body.endswith(b"0\r\n\r\n")
+    if is_ours(server):  # llama-server ends it when its turn comes, and may have said something by then
+        assert body == b"0\r\n\r\n"
 
 
 def test_a_stream_whose_client_leaves_in_line_goes_on(server: ServerProcess) -> None:
@@ -103,9 +109,10 @@ def test_a_running_stream_that_is_stopped_ends_for_its_readers_without_a_mark(se
         stop(server)
         said += [line for line in lines if line]
         _, body = rest(connection)
-    assert json.loads(said[-1].removeprefix(b"data: "))["stop"] is False
-    assert body.endswith(b"}\n\n\r\n0\r\n\r\n")
     assert b"[DONE]" not in body
+    assert body.endswith(b"0\r\n\r\n")
+    if is_ours(server):  # in llama-server the last token may be on its way already
+        assert json.loads(said[-1].removeprefix(b"data: "))["stop"] is False
 
 
 def test_an_answer_all_at_once_cannot_be_stopped_and_is_not_kept(server: ServerProcess) -> None:

@@ -113,7 +113,7 @@ def test_a_structured_answer_is_an_object(ours: ServerProcess) -> None:
 
 def test_a_response_is_answered_whole_and_as_events(client: openai.OpenAI) -> None:
     answer = client.responses.create(model="any", input="Hi", max_output_tokens=5, temperature=0)
-    assert (answer.output_text, answer.status) == (GREETING, "completed")
+    assert (answer.output_text, answer.status) == (GREETING, "incomplete")  # cut by its limit
     assert answer.usage is not None
     assert answer.usage.output_tokens == 5
     events = list(client.responses.create(model="any", input="Hi", max_output_tokens=5, temperature=0, stream=True))

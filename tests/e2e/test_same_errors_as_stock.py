@@ -21,7 +21,6 @@ WRONG_COMPLETION_FIELDS: list[tuple[str, Any]] = [
     ("prompt", []),
     ("prompt", [999999]),
     ("prompt", [-1]),
-    ("prompt", [1.5]),
     ("prompt", [5] * 600),
     ("prompt", "long " * 600),
     ("n_predict", "x"),

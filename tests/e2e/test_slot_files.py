@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.comparing import assert_same_answer
 from tests.e2e.conftest import StartServer
 from tests.e2e.program import ServerProcess
+from tests.engine.window_model import write_window_model
 
 PROMPT = "Once upon a time there was a small robot who wanted to learn how to paint the sea."
 ALONE = {"temperature": 0, "seed": 1, "n_predict": 6, "ignore_eos": True, "return_tokens": True}
@@ -118,6 +119,54 @@ def test_an_action_gets_the_answer_of_stock(
         act(server, 0, "save", "same.bin")
         act(server, 3, "save", "empty.bin")
     assert_same_answer(our_keeper, stock_keeper, "POST", path, body)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "no slot file": lambda _: b"no slot file, but long enough to have a header",
+    "cut in its tokens": lambda whole: whole[:40],
+    "cut in its state": lambda whole: whole[: len(whole) // 2],
+    "cut at its end": lambda whole: whole[:-1],
+    "without cells": lambda whole: whole[:200] + bytes(len(whole) - 200),
+}
+
+
+@pytest.mark.parametrize("damage", ["missing", *DAMAGE])
+def test_a_restore_that_fails_leaves_the_slot_its_prompt(our_keeper: ServerProcess, folder: Path, damage: str) -> None:
+    complete(our_keeper, 1)
+    act(our_keeper, 1, "save", "whole.bin")
+    if damage != "missing":
+        (folder / f"{damage}.bin").write_bytes(DAMAGE[damage]((folder / "whole.bin").read_bytes()))
+    expected = complete(our_keeper, 1)
+    response = our_keeper.post("/slots/1?action=restore", {"filename": f"{damage}.bin"})
+    assert response.status_code == 400
+    answer = complete(our_keeper, 1)
+    assert answer["timings"]["prompt_n"] == 1  # all but the last token, which is always decoded, was there
+    assert answer["tokens"] == expected["tokens"]
+
+
+@pytest.fixture(scope="module")
+def window_path(tmp_path_factory: pytest.TempPathFactory, smollm2_path: Path) -> Path:
+    return write_window_model(tmp_path_factory.mktemp("window") / "window.gguf", smollm2_path)
+
+
+def test_a_slot_with_a_window_reuses_after_a_restore_nearly_what_it_reused_before(
+    start_ours: StartServer, start_stock: StartServer, window_path: Path, folder: Path
+) -> None:
+    flags = ("-m", str(window_path), "--slot-save-path", str(folder), "-b", "32", "-ub", "32")
+    prompt = PROMPT * 6
+    with start_ours(*flags) as server:
+        complete(server, 0, prompt)
+        act(server, 0, "save", "window.bin")
+        expected = complete(server, 0, prompt)
+        assert expected["timings"]["cache_n"] > 0
+        restored = act(server, 2, "restore", "window.bin")
+        answer = complete(server, 2, prompt)
+    # a state has no cells out of the window: reuse ends at the last checkpoint, shortly before the prompt's end
+    assert expected["timings"]["cache_n"] - 8 <= answer["timings"]["cache_n"] <= expected["timings"]["cache_n"]
+    assert answer["tokens"] == expected["tokens"]
+    with start_stock(*flags) as stock:
+        assert act(stock, 2, "restore", "window.bin")["n_restored"] == restored["n_restored"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null"], ids=repr)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import assert_same_answer
+from tests.e2e.comparing import assert_same_answer, differences
 from tests.e2e.conftest import StartServer, running, server_flags
 from tests.e2e.program import ServerProcess, our_program, stock_program
 from tests.hybrid_model import write_hybrid_model
@@ -28,7 +28,6 @@ BODY = {
 FIELDS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.8, "seed": 7},
-    {"n_probs": 2},
     {"stop": [" sea", " light"]},
     {"return_tokens": True, "timings_per_token": True},
 ]
@@ -106,3 +105,13 @@ def test_a_draft_model_that_cannot_be_loaded_ends_the_start(start_ours: StartSer
         start_ours("-md", str(missing), "--spec-type", "draft-simple"),
     ):
         pass
+
+
+@pytest.mark.parametrize("fields", [{"n_probs": 3}, {"n_probs": 3, "post_sampling_probs": True}], ids=str)
+def test_every_token_has_the_probabilities_that_it_has_without_guesses(
+    pair: Pair, ours: ServerProcess, fields: dict[str, Any]
+) -> None:
+    guessed, plain = (server.post("/completion", {**BODY, **fields}).json() for server in (pair[0], ours))
+    assert guessed["content"] == plain["content"]
+    found = list(differences(guessed["completion_probabilities"], plain["completion_probabilities"]))
+    assert not found, "\n".join(found)

@@ -94,6 +94,20 @@ def test_a_grammar_without_a_way_on_says_so(decoded: Context, model: Model, samp
 
 
 @pytest.mark.parametrize(
+    ("grammar", "match"),
+    [
+        ('root ::= "a"{2,1}', "cannot parse the grammar"),
+        ('root ::= "' + "a" * 500_000 + '"{2000}', "too much memory"),
+        ("root ::= " + "(" * 200_000 + '"a"' + ")" * 200_000, "nested too deeply"),
+    ],
+    ids=["wraps", "large", "deep"],
+)
+def test_a_grammar_that_would_take_the_machine_is_refused(sampler: Sampler, grammar: str, match: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=match):
+        sampler.grammar(grammar)
+
+
+@pytest.mark.parametrize(
     ("step", "match"),
     [
         (lambda s: s.grammar("this is no grammar"), "cannot parse the grammar"),

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from pyggml_server.abandoned import Abandoned
 from pyggml_server.app import EngineFactory
 from pyggml_server.engine.sleep_guard import SleepGuard
 from pyggml_server.errors import RequestRefusedError, error_object
@@ -101,9 +102,11 @@ class FakeTranslator:
         self.is_translating = threading.Event()
         self.props_json = b'{"total_slots":4}'
         self.models_json = b'{"object":"list"}'
+        self.abandoned = Abandoned()
 
-    def request(self, kind: RequestKind, body: bytes) -> FakeRequest:
+    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned) -> FakeRequest:
         self._note_thread()
+        self.abandoned = abandoned
         self.is_translating.set()
         assert self.may_translate.wait(PATIENCE_S)
         try:
@@ -122,7 +125,7 @@ class FakeTranslator:
         self.requests.put(request)
         return request
 
-    def tokenize(self, body: bytes) -> bytes:
+    def tokenize(self, body: bytes, _abandoned: Abandoned) -> bytes:
         self._note_thread()
         if b"content" not in body:
             raise RequestRefusedError(*error_object("no content", "invalid_request_error"))
@@ -136,15 +139,15 @@ class FakeTranslator:
         self._note_thread()
         return b'{"success":true}' if body == b"[]" else b'{"success":false}'
 
-    def detokenize(self, body: bytes) -> bytes:
+    def detokenize(self, body: bytes, _abandoned: Abandoned) -> bytes:
         self._note_thread()
         return b'{"content":' + body + b"}"
 
-    def apply_template(self, body: bytes) -> bytes:
+    def apply_template(self, body: bytes, _abandoned: Abandoned) -> bytes:
         self._note_thread()
         return b'{"prompt":' + body + b"}"
 
-    def count_tokens(self, kind: RequestKind, body: bytes) -> bytes:
+    def count_tokens(self, kind: RequestKind, body: bytes, _abandoned: Abandoned) -> bytes:
         self._note_thread()
         return json.dumps({"kind": kind.name, "input_tokens": len(body)}).encode()
 

@@ -79,6 +79,8 @@ def test_leaving_during_translation_frees_the_request_after_it(server: Running) 
     connection = server.raw_post("/completion", "{}")
     assert translator.is_translating.wait(PATIENCE_S)
     connection.close()
+    while not translator.abandoned.flag[0]:  # native code looks at it and ends
+        server.get("/health")
     translator.may_translate.set()
     request = translator.requests.get(timeout=PATIENCE_S)
     assert request.closed.wait(PATIENCE_S)

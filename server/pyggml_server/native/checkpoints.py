@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyggml_server.native.border import call, ffi, lib
+from pyggml_server.native.border import call, ffi, lib, take_bytes
 from pyggml_server.native.runtime import Runtime
 
 
@@ -51,6 +51,18 @@ class Checkpoints:
         """Forget all."""
         while len(self):
             self.erase(0)
+
+    def to_bytes(self) -> bytes:
+        """All of them, for a slot's file; empty where there are none."""
+        if not len(self):
+            return b""
+        out = ffi.new("pyggml_bytes *")
+        call(lib.pyggml_checkpoints_write, self.handle, out)
+        return take_bytes(out)
+
+    def take_bytes_of(self, data: bytes, n_tokens: int) -> None:
+        """Replace all of them by those of a file of a slot with `n_tokens`. Raises InvalidArgumentError for damage."""
+        call(lib.pyggml_checkpoints_read, self.handle, data, len(data), n_tokens)
 
     def restore(self, i: int, seq_id: int) -> bool:
         """Put the i-th back into the sequence. False where there is no room; the sequence may hold anything then."""

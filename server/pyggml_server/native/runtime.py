@@ -71,13 +71,14 @@ class Sample:
     tokens    sampled, in order: all but the last are in the slot already. Empty where no row was sampled, and where a
               draft has to be verified once more: the slot holds what it held before the step.
     payloads  the events of a streamed task.
-    error     why sampling failed.
+    error     why sampling failed, and of which of llama-server's types that is.
     """
 
     tokens: list[int]
     stop: StopType
     payloads: list[bytes]
     error: str | None = None
+    error_type: str = "server_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,8 @@ def _sample(sampled: Any) -> Sample:
     views = [sampled.payloads[i] for i in range(sampled.n_payloads)]
     payloads = [bytes(ffi.buffer(view.data, view.size)) for view in views]
     if sampled.failed:
-        return Sample([], StopType.NONE, [], payloads[0].decode("utf-8", "replace"))
+        error_type = "invalid_request_error" if sampled.failed == lib.PYGGML_FAILED_LIMIT else "server_error"
+        return Sample([], StopType.NONE, [], payloads[0].decode("utf-8", "replace"), error_type)
     return Sample(_tokens(sampled.tokens), StopType(sampled.stop), payloads)
 
 

@@ -1,6 +1,7 @@
 """Bodies in, requests and answers out, through llama.cpp's templates and schema.
 
-Any thread, several at once; a call may take milliseconds and must not run on an event loop.
+Any thread, several at once; a call may take milliseconds and must not run on an event loop. One whose `abandoned` is
+set meanwhile ends soon.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pyggml_server.abandoned import NEVER_ABANDONED, Abandoned
 from pyggml_server.errors import NotLoadedError, RequestRefusedError
 from pyggml_server.native.border import call, ffi, lib, take_bytes
 from pyggml_server.native.request import Request
@@ -37,30 +39,31 @@ class Translator:
         """Let go of the model. No request may be open; every call raises NotLoadedError from now on."""
         self._loaded = self._owner = None
 
-    def request(self, kind: RequestKind, body: bytes) -> Request:
+    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> Request:
         """Translate a body that asks for a computation to tasks. Raises RequestRefusedError."""
         out = ffi.new("pyggml_request **")
         refusal = ffi.new("pyggml_bytes *")
-        call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), out, refusal)
+        flag = ffi.from_buffer("int32_t[]", abandoned.flag)
+        call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), flag, out, refusal)
         if out[0] == ffi.NULL:
             raise _refused(take_bytes(refusal))
         return Request(out[0], self._owner)
 
-    def tokenize(self, body: bytes) -> bytes:
+    def tokenize(self, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> bytes:
         """The answer to POST /tokenize. Raises RequestRefusedError."""
-        return self._translate(lib.PYGGML_TRANSLATE_TOKENIZE, body)
+        return self._translate(lib.PYGGML_TRANSLATE_TOKENIZE, body, abandoned)
 
-    def detokenize(self, body: bytes) -> bytes:
+    def detokenize(self, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> bytes:
         """The answer to POST /detokenize. Raises RequestRefusedError."""
-        return self._translate(lib.PYGGML_TRANSLATE_DETOKENIZE, body)
+        return self._translate(lib.PYGGML_TRANSLATE_DETOKENIZE, body, abandoned)
 
-    def apply_template(self, body: bytes) -> bytes:
+    def apply_template(self, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> bytes:
         """The answer to POST /apply-template. Raises RequestRefusedError."""
-        return self._translate(lib.PYGGML_TRANSLATE_APPLY_TEMPLATE, body)
+        return self._translate(lib.PYGGML_TRANSLATE_APPLY_TEMPLATE, body, abandoned)
 
-    def count_tokens(self, kind: RequestKind, body: bytes) -> bytes:
+    def count_tokens(self, kind: RequestKind, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> bytes:
         """How many tokens the prompt of a chat has, as the API of `kind` answers it. Raises RequestRefusedError."""
-        return self._translate(_COUNTS[kind], body)
+        return self._translate(_COUNTS[kind], body, abandoned)
 
     def slot_file(self, body: bytes) -> tuple[str, str]:
         """The file that a body names for a slot: as it names it, and its path. Raises RequestRefusedError."""
@@ -88,9 +91,10 @@ class Translator:
         """The answer to GET /v1/models."""
         return self._describe(lib.PYGGML_DESCRIBE_MODELS)
 
-    def _translate(self, translation: int, body: bytes) -> bytes:
+    def _translate(self, translation: int, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> bytes:
         out, refusal = ffi.new("pyggml_bytes *"), ffi.new("pyggml_bytes *")
-        call(lib.pyggml_translate, self._handle, translation, body, len(body), out, refusal)
+        flag = ffi.from_buffer("int32_t[]", abandoned.flag)
+        call(lib.pyggml_translate, self._handle, translation, body, len(body), flag, out, refusal)
         if out.data == ffi.NULL:
             raise _refused(take_bytes(refusal))
         return take_bytes(out)

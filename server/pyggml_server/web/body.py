@@ -1,14 +1,13 @@
 """Reading a request's body: JSON or a form, within llama-server's limit of size and a limit of our own on nesting.
 
-llama.cpp walks JSON (schemas, message content) and grammars by recursion: a body nested deeply enough overflows the
-stack, which would end the whole server with everybody's requests.
+llama.cpp walks JSON (schemas, message content) by recursion: a body nested deeply enough overflows the stack, which
+would end the whole server with everybody's requests.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -18,7 +17,6 @@ from pyggml_server.web.form_data import boundary_of, json_of_form
 
 MAX_BODY_BYTES = 100 * 1024 * 1024
 MAX_NESTING = 500
-MAX_GRAMMAR_RULES = 10_000  # each may be reached through the one before it
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
@@ -59,37 +57,10 @@ def _checked(body: bytearray, boundary: bytes | None) -> bytes:
             raise RequestRefusedError(
                 *error_object(f"a field of the form is no UTF-8: {error}", "server_error")
             ) from error
-    check_recursion(body)
-    return bytes(body)
-
-
-def check_recursion(body: bytes | bytearray) -> None:
-    """Raises RequestRefusedError for a body that is nested too deeply, or whose grammar is. Scans it all: not for the
-    event loop."""
     if is_too_deep(body):
-        raise _refused(f"the request body is nested more than {MAX_NESTING} levels deep")
-    if len(body) > MAX_NESTING and (b"grammar" in body or b"\\u" in body):
-        try:
-            json.loads(body, object_pairs_hook=_check_grammars, parse_int=float)
-        except ValueError:
-            return  # llama.cpp's parser will say what is wrong with it
-
-
-def _check_grammars(pairs: list[tuple[str, Any]]) -> None:
-    for key, value in pairs:
-        if key != "grammar" or not isinstance(value, str):
-            continue
-        if value.count("::=") > MAX_GRAMMAR_RULES:
-            raise _refused(f"the grammar has more than {MAX_GRAMMAR_RULES} rules")
-        depth = 0
-        for bracket in re.findall(r"[()]", value):
-            depth = depth + 1 if bracket == "(" else max(0, depth - 1)
-            if depth > MAX_NESTING:
-                raise _refused(f"the grammar is nested more than {MAX_NESTING} levels deep")
-
-
-def _refused(message: str) -> RequestRefusedError:
-    return RequestRefusedError(*error_object(message, "invalid_request_error"))
+        message = f"the request body is nested more than {MAX_NESTING} levels deep"
+        raise RequestRefusedError(*error_object(message, "invalid_request_error"))
+    return bytes(body)
 
 
 def is_too_deep(body: bytes | bytearray) -> bool:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from pyggml_server.abandoned import Abandoned
 from pyggml_server.errors import RequestRefusedError
 from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.answer import EventStream, collect, open_stream
@@ -41,16 +42,20 @@ class CompletionRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, watching for the client to leave meanwhile."""
         body = await read_body(Request(scope, receive))
+        abandoned = Abandoned()
         async with anyio.create_task_group() as group:
-            group.start_soon(cancel_when_gone, receive, group.cancel_scope)
-            await self._answer(body, scope, receive, send)
+            group.start_soon(cancel_when_gone, receive, group.cancel_scope, abandoned)
+            await self._answer(body, abandoned, scope, receive, send)
             group.cancel_scope.cancel()
 
-    async def _answer(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, body: bytes, abandoned: Abandoned, scope: Scope, receive: Receive, send: Send) -> None:
         watched = _WatchedSend(send)
         try:
             async with AsyncExitStack() as owned:
-                await self._compute(body, owned, scope, receive, watched)
+                translate = self._service.backend.translator.request
+                request = await self._service.in_thread(translate, self._kind, body, abandoned)
+                owned.push_async_callback(self._free, request)
+                await self._compute(request, owned, scope, receive, watched)
         except RequestRefusedError as refused:
             await error_response(refused.status, refused.error)(scope, receive, send)
         except Exception as error:
@@ -59,11 +64,11 @@ class CompletionRoute:
                 await refusal(str(error) or type(error).__name__, "server_error")(scope, receive, send)
             # else the response stays unfinished and uvicorn closes the connection: the client sees that it is cut
 
-    async def _compute(self, body: bytes, owned: AsyncExitStack, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _compute(
+        self, request: RequestPort, owned: AsyncExitStack, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`owned` frees what the request holds: here, or where a stream that outlives its connection ends."""
         service = self._service
-        request = await service.in_thread(service.backend.translator.request, self._kind, body)
-        owned.push_async_callback(self._free, request)
         exchange = service.mailbox.open(service.backend.engine, len(request.tasks))
         owned.callback(service.mailbox.close, exchange)
         exchange.submit(request.tasks)

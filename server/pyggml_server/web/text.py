@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyggml_server.abandoned import Abandoned
 from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.body import read_body
 from pyggml_server.web.errors import json_response
+from pyggml_server.web.leaving import while_client_stays
 from pyggml_server.web.service import Service
 
 
@@ -18,16 +23,13 @@ class TextRoutes:
         self._service = service
 
     async def tokenize(self, request: Request) -> Response:
-        translate = self._service.backend.translator.tokenize
-        return json_response(await self._service.in_thread(translate, await read_body(request)))
+        return await self._answer(request, self._service.backend.translator.tokenize)
 
     async def detokenize(self, request: Request) -> Response:
-        translate = self._service.backend.translator.detokenize
-        return json_response(await self._service.in_thread(translate, await read_body(request)))
+        return await self._answer(request, self._service.backend.translator.detokenize)
 
     async def apply_template(self, request: Request) -> Response:
-        translate = self._service.backend.translator.apply_template
-        return json_response(await self._service.in_thread(translate, await read_body(request)))
+        return await self._answer(request, self._service.backend.translator.apply_template)
 
     async def count_chat(self, request: Request) -> Response:
         return await self._count(RequestKind.OAI_CHAT, request)
@@ -39,5 +41,10 @@ class TextRoutes:
         return await self._count(RequestKind.ANTHROPIC, request)
 
     async def _count(self, kind: RequestKind, request: Request) -> Response:
-        count = self._service.backend.translator.count_tokens
-        return json_response(await self._service.in_thread(count, kind, await read_body(request)))
+        return await self._answer(request, partial(self._service.backend.translator.count_tokens, kind))
+
+    async def _answer(self, request: Request, translate: Callable[[bytes, Abandoned], bytes]) -> Response:
+        """What `translate` makes of the body. A client that leaves has it end soon."""
+        body, abandoned = await read_body(request), Abandoned()
+        work = self._service.in_thread(translate, body, abandoned)
+        return json_response(await while_client_stays(request.receive, work, abandoned))

@@ -26,7 +26,7 @@ class Refusal:
 def check_admissible(job: Job, runtime: Runtime) -> Refusal | None:
     """The refusal of a job that no slot can hold or no batch can take, else None."""
     if not job.task.embeds and not runtime.has_memory and job.n_prompt > 0:
-        return Refusal("the current context does not support logits computation. skipping", "server_error")
+        return Refusal("the current context does not support logits computation. skipping", "invalid_request_error")
     n_prompt, n_ctx = job.n_prompt, runtime.n_ctx_slot
     sizes = {"n_prompt_tokens": n_prompt, "n_ctx": n_ctx}
     if not job.task.is_whole:
@@ -37,6 +37,6 @@ def check_admissible(job: Job, runtime: Runtime) -> Refusal | None:
             f"input ({n_prompt} tokens) is too large to process. increase the physical batch size "
             f"(current batch size: {runtime.n_ubatch})"
         )
-        return Refusal(message, "server_error")
+        return Refusal(message, "invalid_request_error")
     message = f"input ({n_prompt} tokens) is larger than the max context size ({n_ctx} tokens). skipping"
     return Refusal(message, TOO_LONG, sizes) if n_prompt > n_ctx else None

@@ -103,9 +103,11 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
         return
     if sample.error is not None:
         end = endings.fail_and_clear if part.n_draft else endings.fail  # its wrong guesses are still in their cells
-        end(state, slot, f"got exception: {sample.error}")
+        end(state, slot, f"got exception: {sample.error}", sample.error_type)
     elif sample.tokens:
         _take_tokens(state, slot, sample, now_s)
+    elif sample.stop is not StopType.NONE:  # no token was wanted
+        endings.finish(state, slot)
 
 
 def _gained(part: Part, sample: Sample) -> list[int]:

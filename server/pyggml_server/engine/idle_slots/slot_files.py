@@ -4,7 +4,8 @@ A file has the target's state only. Of a draft model's cells a restore leaves no
 pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
 
 Asynchronously a saved slot is free for others once its cells are not needed any more; the file appears when it is
-whole. A file is read and checked before the slot loses what it holds: one that cannot be used leaves it as it was.
+whole. A file is read and checked before the slot loses what it holds: one that cannot be used leaves it as it was. A
+slot's checkpoints are in its file too.
 """
 
 from __future__ import annotations
@@ -48,21 +49,17 @@ class SyncSlotFiles:
         return self._state.pool.save_file(slot, path)
 
     def restore(self, slot: Slot, path: str) -> Steps[int]:
-        """Blocks for the file and the copy. What it cannot restore leaves the slot empty, as in llama-server."""
+        """Blocks for the file and the copy. What it cannot restore leaves the slot as it was."""
         yield from ()
-        try:
-            n_bytes = Path(path).stat().st_size
-            self._load(slot, path)
-            return n_bytes
-        except (OSError, PyggmlError):
-            self._state.pool.clear(slot)  # what a half restored slot holds is unknown
-            raise
+        n_bytes = Path(path).stat().st_size
+        self._load(slot, slot_file.read(path, slot.n_ctx, self._state.runtime.model.vocab.n_tokens))
+        return n_bytes
 
-    def _load(self, slot: Slot, path: str) -> None:
+    def _load(self, slot: Slot, file: slot_file.SlotFile) -> None:
         """Idle slots' prompts are given up until it fits."""
         while True:
             try:
-                self._state.pool.load_file(slot, path)
+                self._state.pool.load_file(slot, file)
                 return
             except NoRoomError:
                 if not idle_prompts.drop_one_for_file(self._state, slot):
@@ -79,7 +76,7 @@ class AsyncSlotFiles:
     def save(self, slot: Slot, path: str) -> Steps[int]:
         """Returns the bytes written. Raises OSError, PyggmlError, TransferRefusedError, TooLargeError."""
         out = self._copies.out
-        tokens = list(slot.tokens)
+        tokens, checkpoints = list(slot.tokens), self._state.pool.checkpoints.of(slot).to_bytes()
         with out.turn():
             sizes_bytes = out.sizes_bytes(slot.id, is_target_only=True)
             if not (yield from out.room_for(sizes_bytes)):
@@ -90,7 +87,7 @@ class AsyncSlotFiles:
             slot.background_job = None
             yield from completion(out)
             states = out.states()
-            return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens)))
+            return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens, checkpoints)))
 
     def restore(self, slot: Slot, path: str) -> Steps[int]:
         """Returns the bytes read. Raises TooLargeError; OSError and PyggmlError with the slot as it was;
@@ -99,18 +96,21 @@ class AsyncSlotFiles:
         n_bytes = Path(path).stat().st_size
         n_vocab = self._state.runtime.model.vocab.n_tokens
         with into.turn():
-            tokens, state = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
-            if not (yield from into.room_for([len(state)])):
+            file = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
+            if self._state.runtime.can_cut_prompts:
+                yield from helper.run(lambda: slot_file.check_whole(file.state))
+            n_tokens = len(file.tokens)
+            if not (yield from into.room_for([len(file.state)])):
                 raise TooLargeError
-            blanks = into.blanks([len(state)])
-            yield from helper.run(lambda: _fill(blanks, state))
+            blanks = into.blanks([len(file.state)])
+            yield from helper.run(lambda: _fill(blanks, file.state))
             pool.clear(slot)
-            yield from idle_prompts.make_room(self._state, slot, len(tokens))
-            if not pool.has_room(self._state.slots, len(tokens)):
-                raise NoRoomError(f"there is no room for {len(tokens)} cells")
+            yield from idle_prompts.make_room(self._state, slot, n_tokens)
+            if not pool.has_room(self._state.slots, n_tokens):
+                raise NoRoomError(f"there is no room for {n_tokens} cells")
             into.restore(slot.id)
             try:
-                pool.set_restored_tokens(slot, tokens)
+                pool.set_restored_tokens(slot, file)
             except PyggmlError:
                 into.wait()
                 pool.clear(slot)  # what it holds is unknown

@@ -55,9 +55,9 @@ def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: st
     state.outbox.append(Failed(task_id, status, error))
 
 
-def fail_and_clear(state: EngineState, slot: Slot, message: str) -> None:
+def fail_and_clear(state: EngineState, slot: Slot, message: str, error_type: str = "server_error") -> None:
     """End this job with an error, and drop its cells: they are in the way, or what they hold is unknown."""
-    fail(state, slot, message)
+    fail(state, slot, message, error_type)
     state.pool.clear(slot)
 
 

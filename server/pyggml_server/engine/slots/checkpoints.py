@@ -35,6 +35,15 @@ class SlotCheckpoints:
         """Forget what the slot has."""
         self._lists[slot.id].clear()
 
+    def take(self, slot: Slot) -> Checkpoints:
+        """What the slot has, which has none then."""
+        taken, self._lists[slot.id] = self._lists[slot.id], Checkpoints(self._runtime)
+        return taken
+
+    def put_back(self, slot: Slot, taken: Checkpoints) -> None:
+        """Make what was taken the slot's again."""
+        self._lists[slot.id] = taken
+
     def go_back(self, slot: Slot, n_past: int, pos_needed: int) -> int:
         """Restore the latest checkpoint within the first `n_past` tokens that knows positions before `pos_needed`.
 

@@ -6,18 +6,29 @@ The one place where a slot's token list and its cells change together outside a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
 from pyggml_server.engine.slots.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slots.common_prefix import common_prefix
 from pyggml_server.engine.slots.slot import Slot
-from pyggml_server.native.border import StateError, UnsupportedError
-from pyggml_server.native.slot_file import check_tokens
+from pyggml_server.native import slot_file
+from pyggml_server.native.border import NoRoomError, PyggmlError, StateError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyggml_server.native.adapters import Adapters
+    from pyggml_server.native.checkpoints import Checkpoints
     from pyggml_server.native.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class _SlotCopy:
+    """What a slot held, in host memory: its states are those of each context."""
+
+    tokens: list[int]
+    states: list[slot_file.State]
+    checkpoints: Checkpoints
 
 
 class KvPool:
@@ -111,25 +122,53 @@ class KvPool:
         return n_keep
 
     def save_file(self, slot: Slot, path: str) -> int:
-        """Write the slot to a sequence file as llama-server does. Returns the bytes written; raises OSError and
-        PyggmlError."""
-        return self._context.save_state_file(path, slot.id, slot.tokens, wrap_tokens=True)
+        """Write the slot to a sequence file as llama-server does, with its checkpoints. Returns the bytes written;
+        raises OSError and PyggmlError."""
+        checkpoints = self.checkpoints.of(slot).to_bytes()
+        if not checkpoints:
+            return self._context.save_state_file(path, slot.id, slot.tokens, wrap_tokens=True)
+        return slot_file.write(path, [self._context.save_state(slot.id)], slot.tokens, checkpoints)
 
-    def load_file(self, slot: Slot, path: str) -> None:
-        """Replace what the slot holds by a sequence file. Raises OSError and PyggmlError; the slot may hold anything
-        then."""
+    def load_file(self, slot: Slot, file: slot_file.SlotFile) -> None:
+        """Replace what the slot holds by that of a file. Raises PyggmlError, with the slot as it was."""
+        before = self._copy_of(slot)
         self.clear(slot)  # the draft's too, which the file has not
-        tokens = self._context.load_state_file(path, slot.id, max_tokens=slot.n_ctx)
-        check_tokens(tokens, self._runtime.model.vocab.n_tokens)
-        self.set_restored_tokens(slot, tokens.tolist())
+        try:
+            self._context.restore_state(file.state, slot.id)
+            self.set_restored_tokens(slot, file)
+        except PyggmlError:
+            self.clear(slot)
+            if before is not None:
+                self._put_back(slot, before)
+            raise
 
-    def set_restored_tokens(self, slot: Slot, tokens: list[int]) -> None:
-        """The slot's cells, which were restored from a file, are those of these tokens. Raises StateError if not."""
+    def set_restored_tokens(self, slot: Slot, file: slot_file.SlotFile) -> None:
+        """The slot's cells, which were restored from a file, are those of its tokens. Raises PyggmlError if not."""
         pos_max = self._context.seq_pos_max(slot.id)
         n_positions = 0 if pos_max is None else pos_max + 1
-        if n_positions != len(tokens):
-            raise StateError(f"The slot save file has {len(tokens)} tokens for {n_positions} positions")
-        slot.tokens[:] = tokens
+        if n_positions != len(file.tokens):
+            raise StateError(f"The slot save file has {len(file.tokens)} tokens for {n_positions} positions")
+        if file.checkpoints and self._runtime.n_checkpoints_max > 0:
+            self.checkpoints.of(slot).take_bytes_of(file.checkpoints, len(file.tokens))
+        slot.tokens[:] = file.tokens
+
+    def _copy_of(self, slot: Slot) -> _SlotCopy | None:
+        """None where there is nothing, or a shift that waits for the next decode, which no copy can have."""
+        if not slot.tokens or slot.has_pending_shift:
+            return None
+        states = [context.save_state(slot.id) for context in self._contexts]
+        return _SlotCopy(list(slot.tokens), states, self.checkpoints.take(slot))
+
+    def _put_back(self, slot: Slot, copy: _SlotCopy) -> None:
+        """In an empty slot. Where others have had its prompt too there may be no room for one of its own."""
+        try:
+            for context, state in zip(self._contexts, copy.states, strict=True):
+                context.restore_state(state, slot.id)
+        except NoRoomError:
+            self.clear(slot)
+            return
+        slot.tokens[:] = copy.tokens
+        self.checkpoints.put_back(slot, copy.checkpoints)
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""

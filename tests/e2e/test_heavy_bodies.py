@@ -1,0 +1,105 @@
+"""Short bodies that would take all of the time or memory: refused, and everybody else is served on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.program import ServerProcess
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+MANY = [f"p{i}" for i in range(20_000)]
+
+
+def with_schema(schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "/completion", {"prompt": "a", "n_predict": 1, "json_schema": schema}
+
+
+def with_grammar(grammar: str) -> tuple[str, dict[str, Any]]:
+    return "/completion", {"prompt": "a", "n_predict": 1, "grammar": grammar}
+
+
+def named_twice(n_rules: int) -> str:
+    rules = [f'r{i} ::= r{i + 1} "a" | r{i + 1} "b"' for i in range(n_rules)]
+    return "\n".join(["root ::= r0", *rules, f'r{n_rules} ::= "c"'])
+
+
+def repeated_repetitions(n_rules: int) -> str:
+    rules = [f"r{i} ::= r{i + 1}{{0,2000}}" for i in range(n_rules)]
+    return "\n".join(["root ::= r0", *rules, f'r{n_rules} ::= "a"?'])
+
+
+REFUSED = {
+    "a grammar's maximum below its minimum": with_grammar('root ::= "a"{2,1}'),
+    "a long literal, often": with_grammar('root ::= "' + "a" * 500_000 + '"{2000}'),
+    "many repetitions side by side": with_grammar("root ::= " + "[a-z]{2000} " * 20_000),
+    "repetitions of repetitions": with_grammar(repeated_repetitions(1000)),
+    "deep parentheses": with_grammar("root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000),
+    "rules in a long chain": with_grammar(
+        "\n".join(["root ::= r0", *(f"r{i} ::= r{i + 1}" for i in range(20_000)), 'r20000 ::= "a"'])
+    ),
+    "many ways to go on": with_grammar("root ::= " + '"a"? ' * 30_000),
+    "a length's maximum below its minimum": with_schema({"type": "string", "minLength": 5, "maxLength": 2}),
+    "an array's maximum below its minimum": with_schema({"type": "array", "items": {}, "minItems": 4, "maxItems": 2}),
+    "a pattern's maximum below its minimum": with_schema({"type": "string", "pattern": "^a{2,1}$"}),
+    "a number of ways that doubles with each rule": with_grammar(named_twice(60)),
+    "very many optional properties": with_schema({"type": "object", "properties": {name: {} for name in MANY}}),
+    "as response_format": (
+        "/v1/chat/completions",
+        {
+            "messages": MESSAGES,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": {"type": "string", "minLength": 5, "maxLength": 2}},
+            },
+        },
+    ),
+}
+
+
+def resident_bytes(server: ServerProcess) -> int:
+    status = Path(f"/proc/{server.process_id}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_body_that_would_take_the_machine_is_refused_and_its_memory_comes_back(
+    ours: ServerProcess, name: str
+) -> None:
+    path, body = REFUSED[name]
+    ours.post("/tokenize", {"content": "a"})
+    before = resident_bytes(ours)
+    response = ours.post(path, body)
+    assert response.status_code == 400, response.text[:300]
+    assert response.json()["error"]["type"] == "invalid_request_error"
+    assert resident_bytes(ours) - before < 300 * 1024 * 1024
+    assert ours.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+def test_a_grammar_whose_rules_name_the_next_one_twice_is_read_at_once(ours: ServerProcess) -> None:
+    rules = [f"r{i} ::= r{i + 1} | r{i + 1}" for i in range(60)]
+    path, body = with_grammar("\n".join(["root ::= r0", *rules, 'r60 ::= "c"']))
+    assert ours.post(path, body).json()["content"] == "c"
+
+
+def test_a_grammar_that_grows_while_it_is_followed_ends_its_own_request_only(ours: ServerProcess) -> None:
+    path, body = with_grammar('root ::= "a" (' + '"b"? ' * 4000 + ")")
+    response = ours.post(path, body)
+    assert response.status_code == 400
+    assert ours.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+def test_an_honest_large_body_is_read(ours: ServerProcess) -> None:
+    text = "A long text about nothing much. " * 30_000
+    tokens = ours.post("/tokenize", {"content": text}).json()["tokens"]
+    assert ours.post("/detokenize", {"tokens": tokens}).json() == {"content": text}
+    properties = {name: {"type": "string", "maxLength": 200, "pattern": "^[a-z]{1,20}$"} for name in MANY[:100]}
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    assert len(json.dumps(schema)) > 5000
+    assert ours.post(*with_schema(schema)).status_code == 200
