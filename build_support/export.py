@@ -54,9 +54,9 @@ def export(layout: Layout) -> list[str]:
 
 
 def table(patches: list[Patch]) -> str:
-    """One Markdown row per patch: file, title, size, status."""
-    rows = ["| patch | title | added lines | upstream |", "|---|---|---|---|"]
-    rows += [f"| `{p.name}` | {p.subject} | {p.n_added_lines} | {p.status} |" for p in patches]
+    """One Markdown row per patch: group, file, size, status. The file is named after the title."""
+    rows = ["| group | patch | added lines | upstream |", "|---|---|---|---|"]
+    rows += [f"| {p.group} | `{p.name}` | {p.n_added_lines} | {p.status} |" for p in patches]
     return "\n".join(rows)
 
 

@@ -1,4 +1,4 @@
-"""Judges the patch series: headers, size, characters, and whether series, files and README agree.
+"""Judges the patch series: headers, groups, characters, and whether series, files and README agree.
 
 Reads patches/ only, so it is fast enough for every run of scripts/check. Applying is check.py's work.
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from build_support.build_error import BuildError
 from build_support.export import readme_with_table
+from build_support.groups import group_problems
 from build_support.series import SECTIONS, STATUS, Patch, read_patches, read_series
 from build_support.variants import read_variants, variant_problems
 
-MAX_ADDED_LINES = 330
 MAX_SUBJECT_COLUMNS = 72
 STATUS_FORM = re.compile(r"(Pending|Submitted|Backport|Accepted|Inappropriate) \[.+\]$")
 TITLE_FORM = re.compile(r"[a-z0-9-]+ : \S.*[^.]$")
@@ -30,16 +30,19 @@ def patch_problems(patch: Patch) -> list[str]:
         found.append(f"the subject {patch.subject!r} is not `<module> : <title>`")
     if len(patch.subject) > MAX_SUBJECT_COLUMNS:
         found.append(f"the subject has {len(patch.subject)} columns, at most {MAX_SUBJECT_COLUMNS} fit")
-    found += [f"the header has no {name}: section" for name in SECTIONS if not patch.sections.get(name)]
+    found += [f"the header has no {name}: section" for name in SECTIONS if name not in patch.sections]
+    found += [
+        f"the header has {len(texts)} {name}: sections: a patch is one idea, split it"
+        for name, texts in patch.sections.items()
+        if len(texts) > 1
+    ]
     found += [
         f"{name}: says {unwritten[0]!r}: write it"
-        for name, said in patch.sections.items()
-        if (unwritten := LEFT_OPEN.search(said))
+        for name, texts in patch.sections.items()
+        if (unwritten := LEFT_OPEN.search(" ".join(texts)))
     ]
     if not STATUS_FORM.match(patch.status):
         found.append(f"{STATUS}: {patch.status!r} is not `Pending [reason]` or another known status")
-    if patch.n_added_lines > MAX_ADDED_LINES:
-        found.append(f"it adds {patch.n_added_lines} lines, more than {MAX_ADDED_LINES}: split it")
     return [f"{patch.name}: {problem}" for problem in found]
 
 
@@ -69,4 +72,4 @@ def problems(folder: Path) -> list[str]:
         return missing
     patches = [*read_patches(folder), *read_variants(folder)]
     found = [problem for patch in patches for problem in patch_problems(patch)]
-    return found + variant_problems(folder) + readme_problems(folder)
+    return found + group_problems(read_patches(folder)) + variant_problems(folder) + readme_problems(folder)

@@ -1,4 +1,4 @@
-"""Builds a tree after each patch, with upstream's warnings, and runs the tests that the patch brought.
+"""Builds a tree after each patch, on what its group needs, with upstream's warnings, and runs the tests it brought.
 
 On the CPU and on simdev, where its sources lie beside. Has a folder of its own for objects, which stays, so that the
 next check builds what changed. Must not touch the tree of the build.
@@ -15,9 +15,10 @@ from pathlib import Path
 from build_support.build_error import BuildError
 from build_support.cmake_build import build_environment, run_cmake
 from build_support.git import git, git_output
+from build_support.groups import groups_of
 from build_support.layout import Layout
 from build_support.patch_programs import MODEL_WRITER, Programs, programs_since, take_models
-from build_support.series import series_files
+from build_support.series import read_patches
 from build_support.tools import Tools, find_tools, require_compiler
 from build_support.tree import BASE, Say, apply_series, ensure_tree
 
@@ -99,18 +100,27 @@ def patch_build(layout: Layout, tree: Path, name: str) -> PatchBuild:
 
 
 def check_builds(layout: Layout, say: Say, n_first: int | None = None) -> None:
-    """After each patch (of the first `n_first`): builds the libraries and the patch's tests, and runs those."""
-    patches = series_files(layout.patches)
+    """Each group on what it needs: after each patch (of the first `n_first`) the library and the tests it brings."""
+    patches = read_patches(layout.patches)
     if n_first is not None and not 0 < n_first <= len(patches):
         raise BuildError(f"--first {n_first}: the series has {len(patches)} patches", "name a number from 1 to that")
+    chosen = {patch.name for patch in patches[:n_first]}
     beside = layout.vendor / "checking" / "llama.cpp"
     build = patch_build(layout, beside, "patch-check")
     try:
         git_output(ensure_tree(layout, say), "worktree", "add", "--quiet", "--force", "--detach", str(beside), BASE)
-        for path in patches[:n_first]:
-            apply_series(beside, [path], say)
-            build.build(programs_since(beside, BASE))
-            build.run(programs_since(beside, "HEAD~"), say)
+        for group in groups_of(patches):
+            git_output(beside, "checkout", "--quiet", "--detach", BASE)
+            apply_series(beside, [layout.patches / patch.name for patch in group.below], lambda _line: None)
+            for patch in group.patches:
+                if patch.name in chosen:
+                    apply_series(beside, [layout.patches / patch.name], say)
+                    _build_and_run(build, programs_since(beside, "HEAD~"), say)
     finally:
         shutil.rmtree(beside.parent, ignore_errors=True)
         git(layout.tree, "worktree", "prune")
+
+
+def _build_and_run(build: PatchBuild, programs: list[str], say: Say) -> None:
+    build.build(programs)
+    build.run(programs, say)

@@ -57,11 +57,13 @@ def export() -> None:
 @click.option("--first", type=int, help="With --build: only the first so many patches.")
 @click.option("--lint-only", is_flag=True, help="Judge the files only; needs no tree.")
 def check(build: bool, first: int | None, lint_only: bool) -> None:
-    """Judge the series, apply it on the pinned base, and build and test each patch on request."""
+    """Judge the series and its churn, apply it and each group on its base, and build and test each patch on request."""
     layout = of_this_clone()
     checking.check_lint(layout)
     if not lint_only:
-        checking.check_applies(layout, click.echo)
+        head = checking.check_applies(layout, click.echo)
+        checking.check_groups(layout, click.echo)
+        checking.check_churn(layout, head, click.echo)
     if build:
         check_builds(layout, click.echo, first)
     click.echo(f"patches: {len(read_series(layout.patches))} ok")

@@ -19,6 +19,7 @@ PLANTED = "PLANTED"
 #: What a program takes; one that is not named here takes nothing.
 ARGUMENTS = {
     "test-backend-search-path": (PLANTED,),
+    "test-graph-width": (ONE_MODEL,),
     "test-host-memory": (ONE_MODEL,),
     "test-memory-async-copy": (ALL_MODELS,),
     "test-memory-n-cells": (ALL_MODELS,),

@@ -13,16 +13,20 @@ from pathlib import Path
 from build_support.build_error import BuildError
 
 SECTIONS = ("Why", "What", "Limits", "Numbers", "Tests")
-STATUS = "Upstream-Status"
+GROUP, STATUS = "Group", "Upstream-Status"
 
 
 @dataclass(frozen=True)
 class Patch:
-    """One file of the series. `sections` maps Why, What, ... to their text, `status` is what Upstream-Status says."""
+    """One file of the series. `sections` maps Why, What, ... to their texts, one for each time that they stand there.
+
+    `group` and `status` are what Group and Upstream-Status say.
+    """
 
     name: str
     subject: str
-    sections: dict[str, str]
+    sections: dict[str, list[str]]
+    group: str
     status: str
     n_added_lines: int
     text: bytes
@@ -63,23 +67,29 @@ def parse_patch(name: str, data: bytes) -> Patch:
     message = head.partition("\n---\n")[0]
     subject = re.search(r"^Subject: (?:\[PATCH[^\]]*\] )?(.*(?:\n[ \t].*)*)", message, re.MULTILINE)
     body = message.partition("\n\n")[2]
+    group = re.search(rf"^{GROUP}: (.*)$", body, re.MULTILINE)
     status = re.search(rf"^{STATUS}: (.*)$", body, re.MULTILINE)
     added = sum(1 for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++ "))
     return Patch(
         name=name,
         subject=re.sub(r"\s*\n\s+", " ", subject[1]) if subject else "",
         sections=_sections(body),
+        group=group[1] if group else "",
         status=status[1] if status else "",
         n_added_lines=added,
         text=data,
     )
 
 
-def _sections(body: str) -> dict[str, str]:
-    """`Why: text`, with the text going on until the next section, the status line or the end."""
-    starts = "|".join((*SECTIONS, STATUS))
+def _sections(body: str) -> dict[str, list[str]]:
+    """`Why: text`, with the text going on until the next section, the group, the status line or the end."""
+    starts = "|".join((*SECTIONS, GROUP, STATUS))
     found = re.findall(rf"^({starts}):[ \t]*(.*?)(?=^(?:{starts}):|\Z)", body, re.MULTILINE | re.DOTALL)
-    return {key: " ".join(text.split()) for key, text in found if key != STATUS}
+    sections: dict[str, list[str]] = {}
+    for key, text in found:
+        if key in SECTIONS and text.strip():
+            sections.setdefault(key, []).append(" ".join(text.split()))
+    return sections
 
 
 def read_patches(folder: Path) -> list[Patch]:

@@ -85,6 +85,7 @@ Numbers: none.
 
 Tests: this one.
 
+Group: {group}
 Upstream-Status: Pending [never sent]
 """
 
@@ -115,11 +116,13 @@ def patched(clone: Clone, commit: Callable[..., str]) -> Clone:
 def commit(clone: Clone) -> Callable[..., str]:
     """Makes a commit in the tree, as a developer would; returns its id."""
 
-    def make(title: str, path: str = "src/llama.cpp", text: str = "int one(void) { return 2; }\n") -> str:
+    def make(
+        title: str, path: str = "src/llama.cpp", text: str = "int one(void) { return 2; }\n", group: str = "A"
+    ) -> str:
         tree = clone.layout.tree
         (tree / path).write_text(text, encoding="utf-8")
         git_output(tree, "add", path)
-        git_output(tree, "commit", "--message", MESSAGE.format(title=title), author=True)
+        git_output(tree, "commit", "--message", MESSAGE.format(title=title, group=group), author=True)
         return git_output(tree, "rev-parse", "HEAD")
 
     return make

@@ -19,6 +19,7 @@ TESTS = (
         "test-backend-buffer-2d",
         "test-backend-host-pin",
         "test-io-batch",
+        "test-io-chunks",
         "test-io-gather",
         "test-graph-width",
         "test-llama-archs",
@@ -26,7 +27,6 @@ TESTS = (
     *(
         "test-io-host",
         "test-host-memory",
-        "test-seq-chunks",
         "test-seq-staging",
         "test-state-restore-fragmented",
         "test-memory-n-cells",

@@ -71,6 +71,28 @@ def test_a_patch_that_changes_a_test_runs_it_again(buildable: Clone, commit: Com
         check_builds(buildable.layout, buildable.lines.append)
 
 
+USES_ONE = f'#include "one.h"\n{GOOD}'
+
+
+def test_a_patch_is_built_on_what_its_group_needs(buildable: Clone, commit: Commit) -> None:
+    commit("llama : declare one", "tests/one.h", "int one(void);\n", group="B")
+    commit("llama : test one", "tests/test-one.cpp", USES_ONE, group="C")
+    buildable.export()
+    check_builds(buildable.layout, buildable.lines.append)
+    assert buildable.lines[-1] == "test: test-one ok on cpu"
+
+
+def test_a_patch_is_built_without_what_its_group_does_not_need(
+    buildable: Clone, commit: Commit, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit("llama : declare one", "tests/one.h", "int one(void);\n", group="B")
+    commit("llama : test one", "tests/test-one.cpp", USES_ONE, group="apart")
+    buildable.export()
+    with pytest.raises(BuildError, match=r"build failed"):
+        check_builds(buildable.layout, buildable.lines.append)
+    assert "one.h" in "".join(capfd.readouterr())
+
+
 def test_only_as_many_patches_are_built_as_were_asked_for(buildable: Clone, commit: Commit) -> None:
     commit("llama : test one", "tests/test-one.cpp", GOOD)
     commit("llama : test two", "tests/test-two.cpp", BAD)

@@ -46,7 +46,7 @@ def test_the_series_of_this_repository_has_no_problems() -> None:
 def test_export_writes_good_patches_in_order(series: Clone) -> None:
     assert read_series(series.layout.patches) == ["llama-return-two.patch", "llama-declare-two.patch"]
     assert problems(series.layout.patches) == []
-    assert "| `llama-return-two.patch` | llama : return two | 1 | Pending [never sent] |" in (
+    assert "| A | `llama-return-two.patch` | 1 | Pending [never sent] |" in (
         series.layout.patches / "README.md"
     ).read_text(encoding="utf-8")
 
@@ -86,12 +86,15 @@ def test_a_header_without_one_of_its_sections_is_a_problem(series: Clone, sectio
         ("Why: a test", "Why: TODO", r"Why: says 'TODO'"),
         ("Why: a test", "Why: a test. The rest is to\nbe filled in.", r"Why: says 'to be filled'"),
         ("Pending [never sent]", "Pending", r"is not `Pending \[reason\]`"),
-        ("+int one(void) { return 2; }", "+int one;\n" * 400, r"adds 400 lines"),
+        ("What: it", "What: it\n\nWhat: and it", r"has 2 What: sections: a patch is one idea, split it"),
+        ("Group: A", "Group: E", r"the group 'E' is none of A, B, C, D, apart"),
+        ("Group: A\n", "", r"the group '' is none of"),
+        ("Group: A", "Group: D", r"group A stands behind group D"),
     ],
 )
 def test_a_patch_that_breaks_a_rule_is_named_with_the_rule(series: Clone, old: str, new: str, problem: str) -> None:
     found = broken(series, old, new)
-    assert any(line.startswith("llama-return-two.patch") and re.search(problem, line) for line in found)
+    assert any(re.match(r"llama-(return|declare)-two\.patch: ", line) and re.search(problem, line) for line in found)
 
 
 def test_series_and_files_must_agree(series: Clone) -> None:
@@ -122,9 +125,11 @@ def test_the_hash_of_the_series_changes_with_order_and_content(series: Clone) ->
 
 
 def test_a_folded_subject_is_read_as_one_line() -> None:
-    patch = parse_patch("x", b"From: a\nSubject: [PATCH] llama : one\n two\n\nWhy: a\n b\n\nTests: c\n---\n x | 1 +\n")
+    text = b"From: a\nSubject: [PATCH] llama : one\n two\n\nWhy: a\n b\n\nTests: c\n\nGroup: B\n---\n x | 1 +\n"
+    patch = parse_patch("x", text)
     assert patch.subject == "llama : one two"
-    assert patch.sections == {"Why": "a b", "Tests": "c"}
+    assert patch.sections == {"Why": ["a b"], "Tests": ["c"]}
+    assert patch.group == "B"
 
 
 def test_a_file_is_named_after_its_title() -> None:
