@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bench.policy.__main__ import plot, table
+from tests.bench.policy.classes import classes_table, compare_classes
 from tests.bench.policy.comparison import ROTATIONS_PASSES, compare, longest_bounded_wait_passes
 from tests.bench.policy.traces import traces
 
@@ -24,10 +25,30 @@ def rows() -> dict[tuple[str, str, int], dict[str, Any]]:
     return {(row["trace"], row["victim"], row["rotate_passes"]): row for row in compare(traces())}
 
 
-def test_the_committed_numbers_and_their_plot_are_what_this_planner_does(
-    rows: dict[tuple[str, str, int], dict[str, Any]],
+@pytest.fixture(scope="module")
+def mixed() -> list[dict[str, Any]]:
+    return compare_classes()
+
+
+def test_interactive_requests_gain_much_from_a_class_of_their_own_and_batch_requests_lose_little(
+    mixed: list[dict[str, Any]],
 ) -> None:
-    assert json.loads((RESULTS / "policy.json").read_text())["rows"] == list(rows.values())
+    told = {(row["variant"], row["kind"]): row for row in mixed}
+    assert all(row["n_finished"] == {"interactive": 60, "batch": 8}[row["kind"]] for row in mixed)
+    for variant in ("two classes", "two classes, ageing"):
+        gained = told[variant, "interactive"], told["one class", "interactive"]
+        lost = told[variant, "batch"], told["one class", "batch"]
+        assert gained[0]["mean_first_token_passes"] < 0.05 * gained[1]["mean_first_token_passes"]
+        assert lost[0]["mean_end_passes"] < 1.25 * lost[1]["mean_end_passes"]
+    assert "| two classes | batch | 8 |" in classes_table(mixed)
+
+
+def test_the_committed_numbers_and_their_plot_are_what_this_planner_does(
+    rows: dict[tuple[str, str, int], dict[str, Any]], mixed: list[dict[str, Any]]
+) -> None:
+    committed = json.loads((RESULTS / "policy.json").read_text())
+    assert committed["rows"] == list(rows.values())
+    assert committed["classes"] == mixed
     assert (RESULTS / "policy.svg").read_text() == plot(list(rows.values()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pyggml_server.planner.plan import Action, Park, Plan, Reason
+from pyggml_server.planner.plan import Action, Plan, Reason
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.view import SlotPhase, SlotView, View
 
@@ -62,16 +62,21 @@ def check_wait_is_last(plan: Plan) -> None:
     require(waits in ([], [len(plan.actions) - 1]), "a wait is the last action", repr(plan.actions))
 
 
-def check_not_the_last_resident(action: Action, residents: Iterable[SlotView]) -> None:
-    """But for one that passed the prompt for which it leaves: that takes its place."""
-    slots = list(residents)
-    leaves_for = action.for_request if isinstance(action, Park) else None
-    has_passed = leaves_for is not None and all(
-        slot.request_order > leaves_for for slot in slots if slot.slot_id == action.slot_id
-    )
-    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION) or has_passed
-    others = [slot for slot in slots if slot.slot_id != action.slot_id]
+def check_not_the_last_resident(action: Action, residents: Iterable[SlotView], *, gives_way: bool = False) -> None:
+    """But for one that gives way to the prompt for which it leaves: that takes its place."""
+    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION) or gives_way
+    others = [slot for slot in residents if slot.slot_id != action.slot_id]
     require(may_be_last or bool(others), "the last resident is not parked", repr(action))
+
+
+def class_of(view: View, policy: Policy, slot: SlotView) -> int:
+    """Rule 13, written out: the class of a slot, and the best one there is for who has waited long enough for it."""
+    best = min(other.priority for other in view.slots)
+    is_waiting = slot.phase in (SlotPhase.STARTED, SlotPhase.PREEMPTING, SlotPhase.PREEMPTED, SlotPhase.WAIT_OTHER)
+    since_s = max(slot.started_at_s, slot.parked_at_s)
+    waited_s = (view.now_s if is_waiting else slot.resident_since_s) - since_s
+    is_in_turn = is_waiting or view.now_s - slot.resident_since_s < (policy.rotate_s or policy.age_s)
+    return best if 0 < policy.age_s < waited_s and is_in_turn else slot.priority
 
 
 def n_short_of_head(view: View, head: SlotView, policy: Policy, n_more_cells: int) -> int:

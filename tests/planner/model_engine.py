@@ -31,8 +31,7 @@ class ModelEngine(ModelPool):
     """`step()` is one pass of the loop. Requests end as "finished", "failed" or "cancelled"."""
 
     def __init__(self, setup: Setup, policy: Policy, decider: Decide = decide) -> None:
-        super().__init__(setup)
-        self.policy = policy
+        super().__init__(setup, policy)
         self.decide = decider
         self.requests: list[Request] = []
         self.queue: deque[list[Request]] = deque()  # families; most are one request
@@ -41,12 +40,13 @@ class ModelEngine(ModelPool):
 
     # --- from outside
 
-    def submit(self, n_prompt: int, n_generate: int, n_draft: int = 0, n: int = 1) -> Request:
+    def submit(self, n_prompt: int, n_generate: int, n_draft: int = 0, n: int = 1, priority: int = 0) -> Request:
         """One request; with `n` above 1 a parent, which is returned, and its children, which get its prompt."""
         first = len(self.requests) + 1
         n = min(n, len(self.slots))
         family = [
-            Request(first + i, n_prompt, n_generate, self.now_s, n_draft, first if n > 1 else 0) for i in range(n)
+            Request(first + i, n_prompt, n_generate, self.now_s, n_draft, priority, first if n > 1 else 0)
+            for i in range(n)
         ]
         self.requests += family
         self.queue.append(family)
@@ -98,7 +98,7 @@ class ModelEngine(ModelPool):
         self.refused = frozenset()
         has_failures = False
         for _ in range(3 * self.setup.n_slots + 3):
-            view = self.observe()
+            view = self.planned_view = self.observe()
             plan = self.decide(view, self.policy)
             check_empty_when_nothing_is_short(view, self.policy, plan)
             if view.ram_limit_bytes is not None:
@@ -159,9 +159,17 @@ class ModelEngine(ModelPool):
         view = self.observe()
         order = slot.request.order
         # whoever was parked in this very pass for a prompt that came later was not waiting when this one had its turn
-        line = [s for s in view.waiting() if s.parked_at_s < self.now_s or (s.parked_for_request or 0) <= order]
-        is_promised = any(s.parked_for_request == order for s in line)
-        if line and not is_promised and not self._has_turn(slot, line[0].parked_at_s):
+        own_class = self.class_of(slot.slot_id)
+        line = [
+            s
+            for s in sorted(view.waiting(), key=lambda s: self.class_of(s.slot_id))
+            if (s.parked_at_s < self.now_s or (s.parked_for_request or 0) <= order)
+            and self.class_of(s.slot_id) <= own_class
+        ]
+        is_promised = any(s.parked_for_request == order for s in view.waiting())
+        has_turn = bool(line) and self.class_of(line[0].slot_id) == own_class
+        has_turn = has_turn and self._has_turn(slot, line[0].parked_at_s)
+        if line and not is_promised and not has_turn:
             n_more = slot.n_prompt_left - (slot.n_cells - slot.n_kept)
             n_spare = sum(s.n_cells - s.n_kept for s in self.slots if s.phase in (SlotPhase.IDLE, SlotPhase.STARTED))
             n_short = n_short_of_head(view, line[0], self.policy, n_more) - n_spare

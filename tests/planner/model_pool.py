@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
-from pyggml_server.planner import Plan, View
+from pyggml_server.planner import Plan, Policy, View
 from pyggml_server.planner.plan import (
     Action,
     DropIdlePrompt,
@@ -29,7 +29,7 @@ from pyggml_server.planner.plan import (
 )
 from pyggml_server.planner.view import SlotPhase
 
-from tests.planner.invariants import check_not_the_last_resident, require
+from tests.planner.invariants import check_not_the_last_resident, class_of, require
 from tests.planner.model_family import group_views, leave_family, n_counted_cells, n_used_cells, waiting_children
 from tests.planner.model_slot import ModelSlot, Request
 
@@ -60,14 +60,16 @@ class Setup:
 class ModelPool:
     """Slots of one pool, and the effects of orders on them."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, policy: Policy | None = None) -> None:
         self.setup = setup
+        self.policy = policy or Policy()
         self.slots = [ModelSlot(i) for i in range(setup.n_slots)]
         self.refusals: set[int] = set()  # slots whose next park is refused
         self.pageable: set[int] = set()  # slots that copy synchronously from their next park on
         self.refused: frozenset[int] = frozenset()  # those that were refused in this pass
         self.n_cells_found: int | None = None
         self.now_s = 0.0
+        self.planned_view: View | None = None  # what the plan that is carried out was made for
         self.counts: dict[str, int] = {}
         self.longest_wait_s = 0.0  # of parked chats
         self.longest_start_wait_s = 0.0  # of prompts that have a slot and no cells
@@ -159,7 +161,7 @@ class ModelPool:
         require(is_parkable, "no slot both parked and restored", f"{action} of a slot that is {slot.phase}")
         require(not slot.has_pending_shift, "an unapplied shift is not parked", repr(action))
         require(slot.has_run_since_restore, "no park-restore-park without a token between", repr(action))
-        check_not_the_last_resident(action, self.observe().residents())
+        check_not_the_last_resident(action, self.observe().residents(), gives_way=self._gives_way(action))
         slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTING
         self._join_line(slot)
         slot.parked_for_request = action.for_request
@@ -193,6 +195,21 @@ class ModelPool:
         slot.is_in_pool, slot.needs_refill, slot.has_pending_shift = False, True, False
         if slot.request:
             slot.request.n_recomputes += 1
+
+    def class_of(self, slot_id: int) -> int:
+        """The class that the slot counted as when the plan was made; parked by it, it waits anew."""
+        view, now = self.planned_view or self.observe(), self.observe().slot(slot_id)
+        is_parked_now = now.phase in (SlotPhase.PREEMPTING, SlotPhase.PREEMPTED) and now.parked_at_s == view.now_s
+        return class_of(view, self.policy, now if is_parked_now else view.slot(slot_id))
+
+    def _gives_way(self, action: Park) -> bool:
+        """Whether the slot passed the prompt for which it leaves, or is of a lower class: that takes its place."""
+        waiter = next((s for s in self.slots if s.request and s.request.order == action.for_request), None)
+        order = self.slots[action.slot_id].request
+        if waiter is None or order is None or waiter.request is None:
+            return False
+        is_lower = self.class_of(waiter.slot_id) < self.class_of(action.slot_id)
+        return is_lower or order.order > waiter.request.order
 
     def _refused_of(self, slot: ModelSlot) -> set[int]:
         """Who of the slot's unit cannot be parked: then none of it is."""
@@ -231,7 +248,7 @@ class ModelPool:
     def _leave_line(self, slot: ModelSlot) -> None:
         require(slot.phase is SlotPhase.PREEMPTED, "no slot both parked and restored", f"return of {slot}")
         line = [s for s in self.slots if s.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING)]
-        head = min(line, key=lambda s: s.park_order)
+        head = min(line, key=lambda s: (self.class_of(s.slot_id), s.park_order))
         require(head is slot, "head of the line", f"slot {slot.slot_id} passes slot {head.slot_id}")
         self.longest_wait_s = max(self.longest_wait_s, self.now_s - slot.parked_at_s)
         slot.has_run_since_restore = False

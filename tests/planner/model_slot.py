@@ -16,6 +16,7 @@ class Request:
     n_generate: int
     arrived_s: float = 0.0
     n_draft: int = 0
+    priority: int = 0
     family: int = 0  # number of its parent, which is also the parent's own; 0 without children
     n_generated: int = 0
     endings: list[str] = field(default_factory=list)
@@ -108,6 +109,7 @@ class ModelSlot:
             n_prompt_left=self.n_prompt_left,
             n_kept_cells=self.n_kept,
             request_order=request.order if request else 0,
+            priority=request.priority if request else 0,
             started_at_s=self.started_at_s,
             resident_since_s=self.resident_since_s,
             parked_at_s=self.parked_at_s,

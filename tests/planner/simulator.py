@@ -21,6 +21,7 @@ class Arrival:
     at_pass: int
     n_prompt: int
     n_generate: int
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,22 @@ class Report:
         return self.largest_wait_share / self.smallest_wait_share if self.smallest_wait_share > 0 else None
 
 
-def simulate(trace: Sequence[Arrival], setup: Setup, policy: Policy, decider: Decide = decide) -> Report:
+def play(trace: Sequence[Arrival], setup: Setup, policy: Policy, decider: Decide = decide) -> ModelEngine:
     """Run the trace to its end. Raises InvariantError when the planner breaks a promise on the way."""
     engine = ModelEngine(setup, policy, decider)
     pending = sorted(trace, key=lambda arrival: arrival.at_pass)
     while pending:
         while pending and pending[0].at_pass <= engine.n_passes:
             arrival = pending.pop(0)
-            engine.submit(arrival.n_prompt, arrival.n_generate)
+            engine.submit(arrival.n_prompt, arrival.n_generate, priority=arrival.priority)
         engine.step()
     engine.run_out(n_passes_max=100 + 20 * sum(arrival.n_prompt + arrival.n_generate for arrival in trace))
+    return engine
+
+
+def simulate(trace: Sequence[Arrival], setup: Setup, policy: Policy, decider: Decide = decide) -> Report:
+    """What playing the trace comes to. Raises InvariantError as `play` does."""
+    engine = play(trace, setup, policy, decider)
     waits = [
         request.first_token_s - request.arrived_s for request in engine.requests if request.first_token_s is not None
     ]

@@ -28,7 +28,7 @@ def beside_a_family(*others: SlotView, **changes: object) -> View:
 
 
 def after(view: View, *actions: Action) -> Ledger:
-    ledger = Ledger(view)
+    ledger = Ledger(view, POLICY)
     for action in actions:
         apply_to(ledger, action)
     return ledger

@@ -12,7 +12,7 @@ from pyggml_server.planner import Plan, Policy, SlotPhase, SlotView, View, decid
 
 from tests.planner.views import generating, parked, view_of
 
-ALLOWED = {"__future__", "collections.abc", "dataclasses", "enum", "typing"}
+ALLOWED = {"__future__", "collections.abc", "dataclasses", "enum", "itertools", "typing"}
 SOURCES = sorted(Path(pyggml_server.planner.__file__).parent.glob("*.py"))
 
 

@@ -36,6 +36,7 @@ policies = st.builds(
     n_lookahead_steps=st.sampled_from([0, 2, 8]),
     rotate_s=st.sampled_from([0.0, 0.0, 5.0, 20.0]),
     n_preempt_every=st.sampled_from([0, 0, 0, 1, 7]),
+    age_s=st.sampled_from([0.0, 15.0]),
 )
 
 
@@ -54,10 +55,13 @@ class RandomTraces(RuleBasedStateMachine):
         n_draft=st.sampled_from([0, 0, 4]),
         n_requests=st.integers(1, 4),
         n=st.sampled_from([1, 1, 2, 3]),
+        priority=st.sampled_from([0, 0, 0, 1, -2]),
     )
-    def requests_come(self, n_prompt: int, n_generate: int, n_draft: int, n_requests: int, n: int) -> None:
+    def requests_come(
+        self, n_prompt: int, n_generate: int, n_draft: int, n_requests: int, n: int, priority: int
+    ) -> None:
         for _ in range(n_requests):
-            self.engine.submit(n_prompt, n_generate, n_draft, n)
+            self.engine.submit(n_prompt, n_generate, n_draft, n, priority)
         self.engine.step()
 
     @rule(n_passes=st.integers(1, 20))

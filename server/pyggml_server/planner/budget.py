@@ -26,7 +26,11 @@ def room_for_parks_bytes(ledger: Ledger) -> int | None:
     """Host memory for states of slots that are parked now, once every idle buffer is given back; None without limit."""
     if ledger.ram_limit_bytes is None:
         return None
-    return ledger.ram_limit_bytes - ledger.ram_held_bytes + sum(slot.buffer_bytes for slot in _idle(ledger, ()))
+    n_idle_bytes = 0
+    for slot in ledger.slots():
+        if slot.buffer_bytes and _is_idle(slot):
+            n_idle_bytes += slot.buffer_bytes
+    return ledger.ram_limit_bytes - ledger.ram_held_bytes + n_idle_bytes
 
 
 def give_backs_when_over(ledger: Ledger) -> list[GiveBackBuffer]:
@@ -54,12 +58,9 @@ def _give_backs(
 
 def _idle(ledger: Ledger, keep: Collection[int]) -> list[SlotView]:
     """Buffers that hold no state and no copy, largest first."""
-    idle = (
-        slot
-        for slot in ledger.slots()
-        if slot.buffer_bytes
-        and (slot.phase not in _HOLDS_STATE or slot.needs_refill)
-        and not slot.has_transfer_in_flight
-        and slot.slot_id not in keep
-    )
+    idle = (slot for slot in ledger.slots() if slot.buffer_bytes and _is_idle(slot) and slot.slot_id not in keep)
     return sorted(idle, key=lambda slot: (-slot.buffer_bytes, slot.slot_id))
+
+
+def _is_idle(slot: SlotView) -> bool:
+    return (slot.phase not in _HOLDS_STATE or slot.needs_refill) and not slot.has_transfer_in_flight

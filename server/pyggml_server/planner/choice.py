@@ -1,23 +1,23 @@
 """The cheapest set of units whose leaving ends a shortage (rule 5). Pure search; knows nothing of why it is short.
 
 Sets are compared in this order: fewest units that leave without their state, fewest units, the caller's rank. With up
-to eight candidates every set is looked at, so the answer is the best one. With more, at most `N_LOOKS_MOST` sets are,
-those of the largest units first, so that a pass has a bound.
+to `N_EXACT` candidates every set is looked at, so the answer is the best one. With more, the largest are taken until it
+is enough, and the last of them is exchanged for the cheapest that is enough in its place: a pass has a bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
 
 from pyggml_server.planner.shortage import Share, Shortage
 from pyggml_server.planner.units import Unit
 
-N_LOOKS_MOST = 400
+N_EXACT = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A unit that may leave.
 
     n_owned_cells  cells that come free; `share`: what goes from the shortage.
@@ -39,174 +39,181 @@ class Candidate:
     order: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(NamedTuple):
     """A candidate that was chosen, and whether it leaves without its state."""
 
     candidate: Candidate
     is_dropped: bool
 
 
-#: Orders sets of one size: the least one is taken.
-Rank = Callable[[Sequence[Candidate]], tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What bounds a choice: host memory in bytes (None: any), and how many of those counted may leave (None: all)."""
 
     room_bytes: int | None = None
     n_counted_most: int | None = None
 
 
-@dataclass(slots=True)
-class Looks:
-    """How many sets may still be looked at, so that a pass has a bound."""
-
-    n_left: int = N_LOOKS_MOST
+#: Orders sets of one size: the least one is taken.
+Rank = Callable[[Sequence[Candidate]], tuple[int, ...]]
 
 
-def cheapest(
-    candidates: Sequence[Candidate], shortage: Shortage, limits: Limits, rank: Rank, looks: Looks | None = None
-) -> list[Leaving] | None:
+def cheapest(candidates: Sequence[Candidate], shortage: Shortage, limits: Limits, rank: Rank) -> list[Leaving] | None:
     """Who leaves, the largest first; None when no set that may leave is enough."""
     if shortage.n_short <= 0:
         return []
-    if not could_be_enough(candidates, shortage, limits):
+    reach = Reach(shortage, limits)
+    reach.add(candidates)
+    if not reach.is_enough():
         return None
-    return _Search(candidates, shortage, limits, rank, looks or Looks()).best()
+    search = _Search(candidates, shortage, limits, rank)
+    return search.exact() if len(candidates) <= N_EXACT else search.bounded()
 
 
-def could_be_enough(candidates: Iterable[Candidate], shortage: Shortage, limits: Limits) -> bool:
-    """A quick no where all together would not be enough, or all that host memory could hold at best."""
-    room_bytes = limits.room_bytes
-    n_cells = n_chunk_cells = n_ahead_cells = n_leaving = 0
-    most_per_byte, is_bounded = 0.0, room_bytes is not None
-    for candidate in candidates:
-        share = candidate.share
-        if candidate.can_drop or not candidate.n_bytes:
-            is_bounded = False
-        elif room_bytes is not None:
-            if candidate.n_bytes > room_bytes:
-                continue
-            most_per_byte = max(most_per_byte, share.n_most_cells / candidate.n_bytes)
-        n_leaving += 1
-        n_cells += share.n_cells
-        n_chunk_cells += share.n_chunk_cells
-        n_ahead_cells += share.n_ahead_cells
-    if shortage.n_short_without(n_cells, n_chunk_cells, n_ahead_cells, n_leaving) > 0:
-        return False
-    n_waived = max(0, shortage.n_ahead_cells - n_ahead_cells)
-    return not is_bounded or most_per_byte * (room_bytes or 0) >= shortage.n_short - n_waived
+class Reach:
+    """A quick no: whether all candidates together would not be enough, or all that host memory could hold at best."""
+
+    def __init__(self, shortage: Shortage, limits: Limits) -> None:
+        self._shortage, self._room_bytes = shortage, limits.room_bytes
+        self._is_bounded = limits.room_bytes is not None
+        self._n_cells = self._n_chunk_cells = self._n_ahead_cells = self._n_leaving = 0
+        self._most_per_byte = 0.0
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            share = candidate.share
+            if candidate.can_drop or not candidate.n_bytes:
+                self._is_bounded = False
+            elif self._room_bytes is not None:
+                if candidate.n_bytes > self._room_bytes:
+                    continue
+                self._most_per_byte = max(self._most_per_byte, share.n_most_cells / candidate.n_bytes)
+            self._n_leaving += 1
+            self._n_cells += share.n_cells
+            self._n_chunk_cells += share.n_chunk_cells
+            self._n_ahead_cells += share.n_ahead_cells
+
+    def is_enough(self) -> bool:
+        n_short = self._shortage.n_short_without(
+            self._n_cells, self._n_chunk_cells, self._n_ahead_cells, self._n_leaving
+        )
+        if n_short > 0 or not self._is_bounded:
+            return n_short <= 0
+        n_waived = max(0, self._shortage.n_ahead_cells - self._n_ahead_cells)
+        return self._most_per_byte * (self._room_bytes or 0) >= self._shortage.n_short - n_waived
 
 
 class _Search:
-    def __init__(
-        self, candidates: Sequence[Candidate], shortage: Shortage, limits: Limits, rank: Rank, looks: Looks
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], shortage: Shortage, limits: Limits, rank: Rank) -> None:
         self._rank, self._shortage, self._limits = rank, shortage, limits
-        self._candidates = sorted(candidates, key=lambda c: (-c.share.n_most_cells, rank((c,))))
-        gains = [c.share.n_most_cells for c in self._candidates]
-        self._n_gained_before = [sum(gains[:i]) for i in range(len(gains) + 1)]
-        #: What no share holds: the steps ahead of who comes in, waived once everybody has left.
-        self._n_waived = max(0, shortage.n_ahead_cells - sum(c.share.n_ahead_cells for c in candidates))
-        self._looks = looks
-        self._best: list[Leaving] | None = None
-        self._best_key: tuple[tuple[int, ...], int] = ((), 0)
+        self._candidates = sorted(candidates, key=lambda c: (-c.share.n_most_cells, c.order))
 
-    def best(self) -> list[Leaving] | None:
-        n_all = len(self._candidates)
+    def exact(self) -> list[Leaving] | None:
+        """The best of all sets."""
         for n_drops in range(sum(c.can_drop for c in self._candidates) + 1):
-            if one := self._best_of_one(n_drops):
+            if n_drops <= 1 and (one := self._best_of_one(is_dropped=bool(n_drops))):
                 return one
-            for n_units in range(max(2, n_drops), n_all + 1):
-                if self._is_within_reach([], 0, n_units):
-                    self._extend([], 0, n_units, n_drops, self._limits.room_bytes)
-                if self._best is not None:
-                    return self._best
-        return self._largest_first() if self._looks.n_left <= 0 else None
+            for n_units in range(max(2, n_drops), len(self._candidates) + 1):
+                sets = combinations(self._candidates, n_units)
+                found = [way for chosen in sets if (way := self._way_out(chosen, n_drops))]
+                if found:
+                    return min(found, key=self._cost)
+        return None
 
-    def _best_of_one(self, n_drops: int) -> list[Leaving] | None:
-        """One unit whose cells cover the shortage; else one whose leaving ends it, since its own step goes too."""
-        if n_drops > 1:
+    def bounded(self) -> list[Leaving] | None:
+        """A good one: of one unit the best, of several the largest, and for the last of them the cheapest."""
+        if one := self._best_of_one(is_dropped=False):
+            return one
+        can_drop = any(c.can_drop for c in self._candidates)
+        for order in (self._candidates, self._candidates[::-1]):  # small ones fill host memory with less waste
+            if (chosen := self._one_after_another(order, can_drop=False)) is not None:
+                return self._exchanged(chosen)
+        if not can_drop:
             return None
+        return self._best_of_one(is_dropped=True) or self._one_after_another(self._candidates, can_drop=True)
+
+    def _best_of_one(self, *, is_dropped: bool) -> list[Leaving] | None:
+        """One unit whose cells cover the shortage; else one whose leaving ends it, since its own step goes too."""
         enough = [
             candidate
             for candidate in self._candidates
-            if (candidate.can_drop if n_drops else candidate.can_park and self._fits(candidate.n_bytes))
-            and self._may_leave(int(candidate.is_counted))
-            and self._shortage.without(candidate.share) <= 0
+            if (candidate.can_drop if is_dropped else candidate.can_park and self._fits(candidate.n_bytes))
+            and self._is_enough((candidate,))
         ]
         covering = [c for c in enough if c.n_owned_cells >= self._shortage.n_short] or enough
-        return [Leaving(min(covering, key=lambda c: self._rank((c,))), bool(n_drops))] if covering else None
+        return [Leaving(min(covering, key=lambda c: self._rank((c,))), is_dropped)] if covering else None
 
-    def _extend(self, chosen: list[Leaving], start: int, n_more: int, n_drops: int, room_bytes: int | None) -> None:
-        """Look at every set of these and `n_more` of the candidates from `start` on, `n_drops` of them dropped."""
-        if n_more == 0:
-            self._look_at(chosen)
-            return
-        for i in range(start, len(self._candidates) - n_more + 1):
-            if self._looks.n_left <= 0 or not self._is_within_reach(chosen, i, n_more):
-                return
-            candidate = self._candidates[i]
-            n_left_bytes = None if room_bytes is None else room_bytes - candidate.n_bytes
-            if candidate.can_park and n_more > n_drops and (n_left_bytes is None or n_left_bytes >= 0):
-                self._extend([*chosen, Leaving(candidate, False)], i + 1, n_more - 1, n_drops, n_left_bytes)
-            if candidate.can_drop and n_drops:
-                self._extend([*chosen, Leaving(candidate, True)], i + 1, n_more - 1, n_drops - 1, room_bytes)
+    def _way_out(self, chosen: tuple[Candidate, ...], n_drops: int) -> list[Leaving] | None:
+        """These with so many of them dropped, the fewest cells; None if they are not enough, or do not fit."""
+        if not self._is_enough(chosen):
+            return None
+        best: list[Leaving] | None = None
+        for dropped in combinations(chosen, n_drops):
+            kept = [c for c in chosen if c not in dropped]
+            may = all(c.can_drop for c in dropped) and all(c.can_park for c in kept)
+            if may and self._fits(sum(c.n_bytes for c in kept)):
+                way = [Leaving(c, c in dropped) for c in chosen]
+                best = way if best is None or self._cost(way) < self._cost(best) else best
+        return best
 
-    def _look_at(self, leaving: list[Leaving]) -> None:
-        self._looks.n_left -= 1
-        if not self._is_enough(leaving):
-            return
+    def _cost(self, leaving: list[Leaving]) -> tuple[tuple[int, ...], int]:
         n_dropped_cells = sum(one.candidate.n_owned_cells for one in leaving if one.is_dropped)
-        key = (self._rank([one.candidate for one in leaving]), n_dropped_cells)
-        if self._best is None or key < self._best_key:
-            self._best, self._best_key = leaving, key
+        return (self._rank([one.candidate for one in leaving]), n_dropped_cells)
 
-    def _largest_first(self) -> list[Leaving] | None:
-        """Where there are too many sets to look at: the largest that fits, and again; who is not needed stays."""
+    def _one_after_another(self, order: Sequence[Candidate], *, can_drop: bool) -> list[Leaving] | None:
+        """In this order until it is enough; those who are not needed after all stay."""
         chosen: list[Leaving] = []
-        room_bytes = self._limits.room_bytes
-        for candidate in self._candidates:
-            if not self._may_leave(sum(one.candidate.is_counted for one in chosen) + candidate.is_counted):
+        n_bytes = n_counted = 0
+        for candidate in order:
+            n_counted += candidate.is_counted
+            if self._limits.n_counted_most is not None and n_counted > self._limits.n_counted_most:
+                n_counted -= candidate.is_counted
                 continue
-            fits = candidate.can_park and (room_bytes is None or candidate.n_bytes <= room_bytes)
-            if fits and room_bytes is not None:
-                room_bytes -= candidate.n_bytes
-            if fits or candidate.can_drop:
-                chosen.append(Leaving(candidate, is_dropped=not fits))
-            if self._is_enough(chosen):
+            if candidate.can_park and self._fits(n_bytes + candidate.n_bytes):
+                n_bytes += candidate.n_bytes
+                chosen.append(Leaving(candidate, False))
+            elif can_drop and candidate.can_drop:
+                chosen.append(Leaving(candidate, True))
+            else:
+                n_counted -= candidate.is_counted
+                continue
+            if self._is_enough([one.candidate for one in chosen]):
                 return self._without_needless(chosen)
         return None
 
     def _without_needless(self, chosen: list[Leaving]) -> list[Leaving]:
         for one in sorted(chosen, key=lambda one: (not one.is_dropped, -one.candidate.n_owned_cells)):
             rest = [other for other in chosen if other is not one]
-            if self._is_enough(rest):
+            if rest and self._is_enough([other.candidate for other in rest]):
                 chosen = rest
-        return chosen
+        return sorted(chosen, key=lambda one: (-one.candidate.share.n_most_cells, one.candidate.order))
 
-    def _is_enough(self, leaving: Sequence[Leaving]) -> bool:
-        shares = [one.candidate.share for one in leaving]
-        n_short = self._shortage.n_short_without(
-            sum(share.n_cells for share in shares),
-            sum(share.n_chunk_cells for share in shares),
-            sum(share.n_ahead_cells for share in shares),
-            len(shares),
+    def _exchanged(self, chosen: list[Leaving]) -> list[Leaving]:
+        """The smallest of them exchanged for the first by rank that is enough with the others."""
+        *others, last = [one.candidate for one in chosen]
+        n_bytes = sum(c.n_bytes for c in others)
+        will_do = [
+            candidate
+            for candidate in self._candidates
+            if candidate not in others
+            and candidate.can_park
+            and self._fits(n_bytes + candidate.n_bytes)
+            and self._is_enough([*others, candidate])
+        ]
+        best = min(will_do, key=lambda c: self._rank([*others, c]), default=last)
+        return [*chosen[:-1], Leaving(best, False)]
+
+    def _is_enough(self, chosen: Sequence[Candidate]) -> bool:
+        n_cells = n_chunk_cells = n_ahead_cells = n_counted = 0
+        for candidate in chosen:
+            share = candidate.share
+            n_cells += share.n_cells
+            n_chunk_cells += share.n_chunk_cells
+            n_ahead_cells += share.n_ahead_cells
+            n_counted += candidate.is_counted
+        n_most = self._limits.n_counted_most
+        return self._shortage.n_short_without(n_cells, n_chunk_cells, n_ahead_cells, len(chosen)) <= 0 and (
+            n_most is None or n_counted <= n_most
         )
-        return n_short <= 0 and self._may_leave(sum(one.candidate.is_counted for one in leaving))
-
-    def _is_within_reach(self, chosen: Sequence[Leaving], start: int, n_more: int) -> bool:
-        """Whether these and the `n_more` largest from `start` on could be enough."""
-        if start + n_more > len(self._candidates):
-            return False
-        n_gained = self._n_gained_before[start + n_more] - self._n_gained_before[start]
-        n_gained += sum(one.candidate.share.n_most_cells for one in chosen)
-        return self._shortage.n_short - self._n_waived <= n_gained
 
     def _fits(self, n_bytes: int) -> bool:
         return self._limits.room_bytes is None or n_bytes <= self._limits.room_bytes
-
-    def _may_leave(self, n_counted: int) -> bool:
-        return self._limits.n_counted_most is None or n_counted <= self._limits.n_counted_most

@@ -6,8 +6,8 @@
 4. room for the next step of those who run, and for the steps ahead where parks free cells late;
 5. a turn for a prompt that has waited too long;
 6. restores, head of the line first;
-7. a turn for a head that has waited too long;
-8. new prompts, behind the line.
+7. a turn for a head that has waited too long, or that lower classes keep out;
+8. new prompts, behind the line. Those of a better class than the head come before 5.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def decide(view: View, policy: Policy) -> Plan:
     """
     if not policy.is_enabled:
         return Plan.EMPTY
-    builder = PlanBuilder(view)
+    builder = PlanBuilder(view, policy)
     builder.extend(give_backs_when_over(builder.ledger))
     _fail_misfits(builder)
     _park_forced(builder, policy)
     if make_room_for_step(builder, policy):
         make_room_ahead(builder, policy)
+        admit_prompts(builder, policy, better_than=builder.ledger.line[:1])
         if give_prompt_its_turn(builder, policy):
             restore_line(builder, policy)
             give_head_its_turn(builder, policy)

@@ -6,12 +6,15 @@ to walk all slots to count cells: that keeps `decide` short in a pool of many sl
 
 from __future__ import annotations
 
+from pyggml_server.planner.classes import Classes
+from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.view import RESIDENT_PHASES, WAITING_PHASES, GroupView, SlotPhase, SlotView, View
 
 
 class Ledger:
     """Slots by what they do, and sums over them.
 
+    classes           whose turn it is before whose (rule 13).
     residents         slots that hold cells and run, by id.
     cached            idle slots whose prompts may be dropped, by id.
     n_step_cells      residents' next steps, prompt chunks aside.
@@ -33,6 +36,7 @@ class Ledger:
         "_started_line",
         "_waiting",
         "cached",
+        "classes",
         "groups",
         "n_batch_tokens",
         "n_beyond_cells",
@@ -57,8 +61,9 @@ class Ledger:
         "residents",
     )
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, policy: Policy) -> None:
         self.now_s = view.now_s
+        self.classes = Classes(view, policy)
         self.n_cells, self.n_cells_found, self.n_cells_used = view.n_cells, view.n_cells_found, view.n_cells_used
         self.n_batch_tokens = view.n_batch_tokens
         self.ram_limit_bytes, self.ram_held_bytes = view.ram_limit_bytes, view.ram_held_bytes
@@ -95,16 +100,16 @@ class Ledger:
 
     @property
     def started(self) -> list[SlotView]:
-        """Prompts that have no cells of their own request yet, first come first."""
+        """Prompts that have no cells of their own request yet, by class, and then first come first."""
         if self._started_line is None:
-            self._started_line = sorted(self._started.values(), key=lambda slot: slot.request_order)
+            self._started_line = sorted(self._started.values(), key=self.latest)
         return self._started_line
 
     @property
     def line(self) -> list[SlotView]:
-        """The line for restores, head first."""
+        """The line for restores, head first: by class, and then by the time of the park."""
         if self._line is None:
-            self._line = sorted(self._waiting.values(), key=lambda slot: (slot.parked_at_s, slot.park_order))
+            self._line = sorted(self._waiting.values(), key=self._place)
         return self._line
 
     @property
@@ -138,6 +143,13 @@ class Ledger:
     def n_reclaimable_cells(self) -> int:
         """Cells that can be had without preempting anybody: leftovers and cached prompts."""
         return self.n_leftover_cells + self.n_cached_cells
+
+    def latest(self, slot: SlotView) -> tuple[int, int]:
+        """Orders slots by class and arrival: who fails first where somebody has to is the last."""
+        return (self.classes.of(slot), slot.request_order)
+
+    def _place(self, slot: SlotView) -> tuple[int, float, int]:
+        return (self.classes.of(slot), slot.parked_at_s, slot.park_order)
 
     def _enter(self, slot: SlotView) -> None:
         phase = slot.phase

@@ -22,6 +22,7 @@ class Policy:
     victim              whom to park first.
     n_lookahead_steps   decode steps of each running slot kept clear where a park frees cells late, and at each restore.
     rotate_s            seconds that a parked chat waits before it gets a turn; 0 = never.
+    age_s               seconds after which one that waits counts as of the best class (rule 13); 0 = never.
     n_preempt_every     park a slot after every so many tokens that it generated; 0 = off (for tests).
     """
 
@@ -29,4 +30,5 @@ class Policy:
     victim: VictimPolicy = VictimPolicy.SMALLEST
     n_lookahead_steps: int = 8
     rotate_s: float = 0.0
+    age_s: float = 0.0
     n_preempt_every: int = 0

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyggml_server.planner.ledger import Ledger
@@ -28,25 +29,27 @@ from pyggml_server.planner.victims import Passers, Terms, choose_victims, frees_
 from pyggml_server.planner.view import SlotView
 
 
-def admit_prompts(builder: PlanBuilder, policy: Policy) -> None:
-    """Start each prompt that may take its chunk, in order of arrival; hold the rest.
+def admit_prompts(builder: PlanBuilder, policy: Policy, better_than: Sequence[SlotView] | None = None) -> None:
+    """Start each prompt that may take its chunk, by class and in order of arrival; hold the rest.
 
     One for which somebody was parked is before all others: one that arrived earlier and got its slot later (it waited
-    for several) would wait for the parked one, and that for this.
+    for several) would wait for the parked one, and that for this. With `better_than` only prompts of a better class
+    than that slot are asked.
     """
-    started = builder.ledger.started
-    if not started:
+    ledger = builder.ledger
+    if better_than is not None and not (better_than and ledger.classes.are_many):
         return
-    promised = builder.ledger.promised
-    held: list[tuple[SlotView, Reason]] = []
-    for slot in [*promised, *(slot for slot in started if slot not in promised)]:
-        slot = builder.ledger.slot(slot.slot_id)  # earlier prompts may have trimmed it
-        why = _why_not(builder, policy, slot) if _may_pass(builder.ledger, policy, slot, held) else Reason.BEHIND_PROMPT
+    promised = ledger.promised
+    for slot in [*promised, *(slot for slot in ledger.started if slot not in promised)]:
+        if slot.slot_id in builder.held or (better_than and not ledger.classes.is_better(slot, better_than[0])):
+            continue
+        slot = ledger.slot(slot.slot_id)  # earlier prompts may have trimmed it
+        held = list(builder.held.values())
+        why = _why_not(builder, policy, slot) if _may_pass(ledger, policy, slot, held) else Reason.BEHIND_PROMPT
         if why is None:
-            builder.start(builder.ledger.slot(slot.slot_id))
+            builder.start(ledger.slot(slot.slot_id))
         else:
             builder.hold(slot, why)
-            held.append((slot, why))
 
 
 def _may_pass(ledger: Ledger, policy: Policy, slot: SlotView, held: list[tuple[SlotView, Reason]]) -> bool:
@@ -61,7 +64,7 @@ def _may_pass(ledger: Ledger, policy: Policy, slot: SlotView, held: list[tuple[S
     for waiter, why in held:
         if why is Reason.PARK_IN_FLIGHT or waiter in promised or has_turn(ledger, policy, waiter):
             return False  # its room is being made, or will be as soon as that can be
-    passers = Passers([waiter for waiter, _ in held])
+    passers = Passers(ledger, [waiter for waiter, _ in held])
     n_passing = sum(_n_needed_cells(s, policy) for s in ledger.residents.values() if passers.has((s,)))
     n_most = max(_n_needed_cells(waiter, policy) for waiter, _ in held)
     return n_passing + _n_needed_cells(slot, policy) + n_most <= ledger.n_cells
@@ -90,7 +93,9 @@ def _why_not(builder: PlanBuilder, policy: Policy, slot: SlotView) -> Reason | N
 def _head_agrees(ledger: Ledger, policy: Policy, slot: SlotView) -> bool:
     """Whether nobody waits, or it is this prompt's turn, or the head would still be admitted afterwards."""
     line = ledger.line
-    if not line or slot in ledger.promised or has_turn(ledger, policy, slot):
+    if not line or ledger.classes.is_better(slot, line[0]):
+        return True
+    if slot in ledger.promised or has_turn(ledger, policy, slot):
         return True
     head = waiting_unit(ledger, line[0])
     return head_shortage_after_prompts(ledger, head, slot, policy) <= ledger.n_reclaimable_cells

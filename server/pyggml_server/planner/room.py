@@ -115,7 +115,7 @@ def _drop_drafts(builder: PlanBuilder) -> None:
 
 def _cut_chunks(builder: PlanBuilder) -> None:
     prompts = [slot for slot in builder.ledger.residents.values() if slot.phase is SlotPhase.PROCESSING_PROMPT]
-    for slot in sorted(prompts, key=lambda slot: -slot.request_order):
+    for slot in sorted(prompts, key=builder.ledger.latest, reverse=True):
         if n_step_short(builder.ledger) <= 0:
             return
         n_tokens = 0 if slot.is_media_step else max(0, slot.n_step_cells - _n_chunk_cells_over(builder.ledger))
@@ -137,7 +137,7 @@ def _fail_latest(builder: PlanBuilder) -> None:
         failing = [slot for slot in builder.ledger.residents.values() if not slot.has_transfer_in_flight]
         if not failing:
             return
-        latest = max(failing, key=lambda slot: slot.request_order)
+        latest = max(failing, key=builder.ledger.latest)
         builder.add(FailContext(latest.slot_id, Reason.NOBODY_CAN_BE_PARKED))
         has_failed = True
 

@@ -15,11 +15,11 @@ could not hold even if it held nothing else: that one would keep others out for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pyggml_server.planner.budget import room_for_parks_bytes
-from pyggml_server.planner.choice import Candidate, Leaving, Limits, could_be_enough
+from pyggml_server.planner.choice import Candidate, Leaving, Limits, Reach
 from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.plan import Reason, RefuseRotation
 from pyggml_server.planner.plan_builder import PlanBuilder
@@ -35,6 +35,7 @@ from pyggml_server.planner.victims import (
     choose_from_tiers,
     frees_late,
     leave_actions,
+    n_state_bytes,
     rank_of,
 )
 from pyggml_server.planner.view import SlotPhase, SlotView
@@ -51,6 +52,7 @@ class Turn:
     waiter: SlotView
     policy: Policy
     head: Unit = ()  # empty: the waiter is a prompt
+    is_due: bool = True  # it has waited for the delay; if not, only lower classes leave for it
 
     @property
     def keep_slot(self) -> int | None:
@@ -86,13 +88,15 @@ def give_prompt_its_turn(builder: PlanBuilder, policy: Policy) -> bool:
 
 
 def give_head_its_turn(builder: PlanBuilder, policy: Policy) -> None:
-    """Park the longest residents for the head of the line, if its turn has come and the budget holds all states."""
-    if policy.rotate_s <= 0:
-        return
+    """Park the longest residents for the head of the line, if its turn has come and the budget holds all states. Those
+    of a lower class are parked for it at once."""
     head = ready_head(builder)
-    if head is None or not _is_due(builder.ledger, policy, head[0].parked_at_s):
+    if head is None:
         return
-    if _may_rotate(builder) and _make_room(builder, Turn(head[0], policy, head)):
+    is_due = policy.rotate_s > 0 and _is_due(builder.ledger, policy, head[0].parked_at_s)
+    if not is_due and not builder.ledger.classes.are_many:
+        return
+    if _may_rotate(builder) and _make_room(builder, Turn(head[0], policy, head, is_due)):
         admit(builder, policy, head, Reason.ROTATION)
 
 
@@ -101,7 +105,9 @@ def has_turn(ledger: Ledger, policy: Policy, slot: SlotView) -> bool:
     if policy.rotate_s <= 0 or not _is_due(ledger, policy, slot.started_at_s):
         return False
     line = ledger.line
-    return not line or slot.started_at_s < line[0].parked_at_s
+    if not line or ledger.classes.is_better(slot, line[0]):
+        return True
+    return not ledger.classes.is_better(line[0], slot) and slot.started_at_s < line[0].parked_at_s
 
 
 def _may_rotate(builder: PlanBuilder, prompt: SlotView | None = None) -> bool:
@@ -140,32 +146,58 @@ def _leaving(builder: PlanBuilder, turn: Turn) -> list[Leaving] | None:
     shortage = turn.shortage_after_reclaim(ledger)
     if shortage.n_short <= 0:
         return []
-    within_budget = Limits(room_for_parks_bytes(ledger))
-    tiers = _tiers(ledger, turn, shortage)
-    leaving = choose_from_tiers(tiers, shortage, within_budget, _FEWEST_CELLS)
-    if leaving is None and could_be_enough([one for tier in tiers for one in tier], shortage, Limits()):
-        tiers = _tiers(ledger, turn, shortage, may_drop=True)
-        leaving = choose_from_tiers(tiers, shortage, within_budget, _FEWEST_CELLS)
-        if leaving is None and not turn.waiter.is_rotation_refusal_known:
+    room_bytes = room_for_parks_bytes(ledger)
+    within_budget = Limits(room_bytes)
+    tiers = _tiers(ledger, turn)
+    leaving = choose_from_tiers(
+        _candidates(ledger, tiers, shortage, room_bytes), shortage, within_budget, _FEWEST_CELLS
+    )
+    if leaving is not None or room_bytes is None:
+        return leaving
+    may_drop = {id(unit) for tier in tiers for unit in tier if _is_beyond_budget(ledger, unit)}
+    if may_drop:
+        droppable = _candidates(ledger, tiers, shortage, None, may_drop)
+        leaving = choose_from_tiers(droppable, shortage, within_budget, _FEWEST_CELLS)
+    if leaving is None and not turn.waiter.is_rotation_refusal_known:
+        reach = Reach(shortage, Limits())
+        for tier in _candidates(ledger, tiers, shortage, None):
+            reach.add(tier)
+        if reach.is_enough():
             builder.add(RefuseRotation(turn.waiter.slot_id, Reason.BUDGET_TOO_SMALL))
     return leaving
 
 
-def _tiers(ledger: Ledger, turn: Turn, shortage: Shortage, *, may_drop: bool = False) -> list[Sequence[Candidate]]:
-    """Those who passed the prompt, and then who had their turn, one after another."""
-    units = [unit for unit in resident_units(ledger) if is_parkable(ledger, unit)]
-    passers = Passers([] if turn.head else [turn.waiter])
-    passed = [unit for unit in units if passers.has(unit)]
-    had_turn = [
-        unit for unit in units if unit not in passed and ledger.now_s - unit[0].resident_since_s >= turn.policy.rotate_s
-    ]
+def _candidates(
+    ledger: Ledger, tiers: list[list[Unit]], shortage: Shortage, room_bytes: int | None, may_drop: Collection[int] = ()
+) -> Iterator[list[Candidate]]:
+    """Those of each tier whose states the room in host memory could hold one by one, and those who may be dropped."""
+    for tier in tiers:
+        yield [
+            candidate_of(ledger, unit, shortage, Terms(may_drop=id(unit) in may_drop))
+            for unit in tier
+            if room_bytes is None or n_state_bytes(unit) <= room_bytes
+        ]
+
+
+def _tiers(ledger: Ledger, turn: Turn) -> list[list[Unit]]:
+    """Lower classes, the last one first; those who passed the prompt; and who had their turn, one after another."""
+    classes, waiter = ledger.classes, turn.waiter
+    passers = Passers(ledger, [] if turn.head else [waiter])
+    lower: dict[int, list[Unit]] = {}
+    passed: list[Unit] = []
+    had_turn: list[Unit] = []
+    for unit in resident_units(ledger):
+        if classes.is_better(waiter, unit[0]):
+            lower.setdefault(-classes.of(unit[0]), []).append(unit)
+        elif classes.is_better(unit[0], waiter):
+            continue
+        elif passers.has(unit):
+            passed.append(unit)
+        elif turn.is_due and ledger.now_s - unit[0].resident_since_s >= turn.policy.rotate_s:
+            had_turn.append(unit)
     had_turn.sort(key=lambda unit: (unit[0].resident_since_s, unit[0].slot_id))
-
-    def candidate(unit: Unit) -> Candidate:
-        is_dropped = may_drop and _is_beyond_budget(ledger, unit)
-        return candidate_of(ledger, unit, shortage, Terms(may_drop=is_dropped))
-
-    return [[candidate(unit) for unit in passed], *([candidate(unit)] for unit in had_turn)]
+    tiers = [*(lower[key] for key in sorted(lower)), passed, *([unit] for unit in had_turn)]
+    return [[unit for unit in tier if is_parkable(ledger, unit)] for tier in tiers]
 
 
 def _resident_since(leaving: Leaving) -> tuple[float, int]:

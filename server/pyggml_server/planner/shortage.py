@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.policy import Policy
@@ -15,8 +16,7 @@ from pyggml_server.planner.units import Unit, n_return_cells
 from pyggml_server.planner.view import SlotView
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What goes from a shortage when a unit leaves: its cells and steps, its prompt chunk, its steps ahead."""
 
     n_cells: int
@@ -56,10 +56,6 @@ class Shortage:
         """What is short once so many have left, with shares of these sums."""
         n_ahead = self.n_ahead_cells - n_ahead_cells if self.n_runners > n_leaving else 0
         return self.n_cells - n_cells + min(self.n_chunk_cells - n_chunk_cells, self.n_chunk_most) + n_ahead
-
-    def without(self, share: Share) -> int:
-        """What is short once this one has left."""
-        return self.n_short_without(share.n_cells, share.n_chunk_cells, share.n_ahead_cells, 1)
 
     def share_of(self, unit: Unit, n_owned_cells: int) -> Share:
         """What the unit takes off when it leaves with the cells that it owns."""

@@ -29,18 +29,17 @@ def waiting_unit(ledger: Ledger, head: SlotView) -> Unit:
 
 def is_parkable(ledger: Ledger, unit: Unit) -> bool:
     """Whether nothing but policy and budget stands against parking it now."""
-    return is_droppable(unit) and not any(slot.slot_id in ledger.refused_parks for slot in unit)
+    return is_droppable(unit) and not (ledger.refused_parks and any(s.slot_id in ledger.refused_parks for s in unit))
 
 
 def is_droppable(unit: Unit) -> bool:
     """Whether its cells may be dropped and computed again: no state is copied, so a refused park is no obstacle."""
-    return all(
-        slot.phase in PARKABLE_PHASES
-        and not slot.has_transfer_in_flight
-        and not slot.has_pending_shift
-        and slot.has_run_since_restore  # else it would go out and in without a token in between
-        for slot in unit
-    )
+    for slot in unit:
+        if slot.has_transfer_in_flight or slot.has_pending_shift or slot.phase not in PARKABLE_PHASES:
+            return False
+        if not slot.has_run_since_restore:  # it would go out and in without a token in between
+            return False
+    return True
 
 
 def is_restorable(unit: Unit) -> bool:

@@ -7,11 +7,11 @@ not help is only a copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyggml_server.planner.budget import give_backs_for_park, room_for_parks_bytes
-from pyggml_server.planner.choice import Candidate, Leaving, Limits, Looks, Rank, cheapest, could_be_enough
+from pyggml_server.planner.choice import N_EXACT, Candidate, Leaving, Limits, Rank, Reach, cheapest
 from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.plan import Action, Park, Reason, Recompute, RefusePark
 from pyggml_server.planner.policy import Policy, VictimPolicy
@@ -28,8 +28,8 @@ class Terms:
     splits_groups   the members of a group leave one by one, each with a copy of what they share.
     ignores_budget  as if host memory had no limit.
     newcomers       prompts that this plan lets start: they stay, and make nobody else less than the last resident.
-    waiter          the prompt for which room is made: who passed it leaves first, and neither makes anybody else less
-                    than the last resident. None: room for those who run.
+    waiter          the prompt for which room is made. Those who passed it, or are of a lower class, leave first and
+                    make nobody else less than the last resident. None: room for those who run.
     """
 
     may_drop: bool = False
@@ -40,7 +40,7 @@ class Terms:
 
 
 def choose_victims(
-    ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | None = None, looks: Looks | None = None
+    ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | None = None
 ) -> list[Leaving] | None:
     """Who leaves so that nothing is short any more; None when parking everybody allowed is not enough."""
     terms = terms or Terms()
@@ -48,75 +48,118 @@ def choose_victims(
         return []
     if not _could_ever_help(ledger, shortage, terms):
         return None
-    passers = Passers(ledger.started if terms.waiter is None else [terms.waiter])
-    units = [unit for unit in _units(ledger, terms) if unit[0].slot_id not in terms.newcomers]
-    passed = [passers.has(unit) for unit in units]
-    is_counted = [terms.waiter is None or not has_passed for has_passed in passed]
-    tiers: tuple[list[Candidate], list[Candidate]] = ([], [])
-    for unit, has_passed, counts in zip(units, passed, is_counted, strict=True):
-        candidate = candidate_of(ledger, unit, shortage, terms, is_counted=counts)
-        if candidate.n_owned_cells and (candidate.can_park or candidate.can_drop):
-            tiers[not has_passed].append(candidate)
     room_bytes = None if terms.ignores_budget else room_for_parks_bytes(ledger)
-    n_counted = sum(is_counted)
+    units = [unit for unit in _units(ledger, terms) if unit[0].slot_id not in terms.newcomers]
+    giving_way, tiers = _tiers(ledger, terms, units)
+    n_counted = len(units) - len(giving_way)
+
+    def candidates(tier: list[Unit]) -> list[Candidate]:
+        if room_bytes is not None and not terms.may_drop:
+            tier = [unit for unit in tier if n_state_bytes(unit) <= room_bytes]
+        if len(tier) > N_EXACT and not terms.may_drop:
+            tier = _shortlist(ledger, policy, shortage, tier)
+        made = [
+            candidate_of(ledger, unit, shortage, terms, is_counted=unit[0].slot_id not in giving_way) for unit in tier
+        ]
+        return [one for one in made if one.n_owned_cells and (one.can_park or one.can_drop)]
+
     limits = Limits(room_bytes, n_counted - 1 if n_counted else None)
-    return choose_from_tiers(tiers, shortage, limits, rank_of(policy), looks)
+    return choose_from_tiers(map(candidates, tiers), shortage, limits, rank_of(policy))
+
+
+def _tiers(ledger: Ledger, terms: Terms, units: list[Unit]) -> tuple[set[int], list[list[Unit]]]:
+    """Who makes nobody else less than the last resident (by their first slot), and who is asked in which order: by
+    class, the last one first, and in a class those who passed a prompt that waits. A better class leaves for no prompt.
+    """
+    waiter, classes = terms.waiter, ledger.classes
+    passers = Passers(ledger, ledger.started if waiter is None else [waiter])
+    passed = {unit[0].slot_id for unit in units if passers.has(unit)}
+    giving_way = set() if waiter is None else passed
+    if not classes.are_many:
+        first = [unit for unit in units if unit[0].slot_id in passed] if passed else []
+        return giving_way, [first, [unit for unit in units if unit[0].slot_id not in passed] if passed else units]
+    tiers: dict[tuple[int, bool], list[Unit]] = {}
+    for unit in units:
+        slot = unit[0]
+        if waiter is not None and classes.is_better(waiter, slot):
+            giving_way.add(slot.slot_id)
+        if waiter is None or not classes.is_better(slot, waiter):
+            tiers.setdefault((-classes.of(slot), slot.slot_id not in passed), []).append(unit)
+    return giving_way, [tiers[key] for key in sorted(tiers)]
+
+
+def _shortlist(ledger: Ledger, policy: Policy, shortage: Shortage, units: Sequence[Unit]) -> list[Unit]:
+    """Of many that may be parked: the first by policy that covers the shortage; else the largest, and some to spare."""
+    owned = [(n_owned_cells(ledger, unit), unit) for unit in units if is_parkable(ledger, unit)]
+    n_short = shortage.n_short
+    if covering := [one for one in owned if one[0] >= n_short]:
+        return [min(covering, key=_RANK_OF_ONE[policy.victim])[1]]
+    owned.sort(key=lambda one: (-one[0], one[1][0].request_order))
+    n_listed = n_cells = 0
+    while n_listed < len(owned) and n_cells < n_short:
+        n_cells += owned[n_listed][0]
+        n_listed += 1
+    return [unit for _, unit in owned[: n_listed + N_EXACT]]
 
 
 def choose_from_tiers(
-    tiers: Iterable[Sequence[Candidate]],
-    shortage: Shortage,
-    limits: Limits,
-    rank: Rank,
-    looks: Looks | None = None,
+    tiers: Iterable[Sequence[Candidate]], shortage: Shortage, limits: Limits, rank: Rank
 ) -> list[Leaving] | None:
     """The cheapest set of the first tiers that have one."""
     candidates: list[Candidate] = []
-    looks = looks or Looks()
+    reach = Reach(shortage, limits)
     for tier in tiers:
         candidates.extend(tier)
-        if not tier or not could_be_enough(candidates, shortage, limits):
-            continue
-        leaving = cheapest(candidates, shortage, limits, rank, looks)
-        if leaving is not None:
-            return leaving
+        reach.add(tier)
+        if tier and reach.is_enough():
+            leaving = cheapest(candidates, shortage, limits, rank)
+            if leaving is not None:
+                return leaving
     return None
 
 
-def n_state_bytes(unit: Unit) -> int:
-    """Host memory that the unit takes while it is parked: its states, or buffers that it has if they are larger."""
-    return sum(max(slot.state_bytes, slot.buffer_bytes) for slot in unit)
-
-
 def candidate_of(ledger: Ledger, unit: Unit, shortage: Shortage, terms: Terms, *, is_counted: bool = True) -> Candidate:
-    n_owned = unit[0].n_cells_owned if terms.splits_groups else n_owned_cells(ledger, unit)
+    first = unit[0]
+    n_owned = first.n_cells_owned if terms.splits_groups else n_owned_cells(ledger, unit)
     return Candidate(
         unit,
         n_owned,
         shortage.share_of(unit, n_owned),
-        n_bytes=n_state_bytes(unit),
-        can_park=is_parkable(ledger, unit),
-        can_drop=terms.may_drop and is_droppable(unit),
-        leaves_group=terms.splits_groups and unit[0].group_id is not None,
-        is_counted=is_counted,
-        order=min(slot.request_order for slot in unit),
+        n_state_bytes(unit),
+        is_parkable(ledger, unit),
+        terms.may_drop and is_droppable(unit),
+        terms.splits_groups and first.group_id is not None,
+        is_counted,
+        first.request_order if len(unit) == 1 else min(slot.request_order for slot in unit),
     )
+
+
+def n_state_bytes(unit: Unit) -> int:
+    """Host memory that the unit takes while it is parked: its states, or buffers that it has if they are larger."""
+    n_bytes = 0
+    for slot in unit:
+        n_bytes += slot.state_bytes if slot.state_bytes > slot.buffer_bytes else slot.buffer_bytes
+    return n_bytes
 
 
 class Passers:
     """Who got cells although an earlier prompt waits for some (rule 6)."""
 
-    def __init__(self, waiting: Sequence[SlotView]) -> None:
-        self._waiting = waiting
+    def __init__(self, ledger: Ledger, waiting: Sequence[SlotView]) -> None:
+        self._waiting, self._classes = waiting, ledger.classes
         self._first_order = min((slot.request_order for slot in waiting), default=0)
 
     def has(self, unit: Unit) -> bool:
-        return bool(self._waiting) and all(map(self._has_passed, unit))
+        if not self._waiting or unit[0].request_order <= self._first_order:
+            return False  # true of nearly all, and quickly told
+        return all(map(self._has_passed, unit))
 
     def _has_passed(self, slot: SlotView) -> bool:
         """It came later, in the line and to its slot, than one that still waits."""
-        return slot.request_order > self._first_order and any(
-            slot.request_order > waiter.request_order and slot.started_at_s >= waiter.started_at_s
+        return any(
+            slot.request_order > waiter.request_order
+            and slot.started_at_s >= waiter.started_at_s
+            and not self._classes.is_better(slot, waiter)
             for waiter in self._waiting
         )
 
@@ -132,14 +175,16 @@ def leave_actions(ledger: Ledger, leaving: Leaving, reason: Reason, for_request:
 
 def refusals(ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | None = None) -> list[RefusePark]:
     """Says that the budget refuses the park of the unit that would be the first victim without a budget."""
+    terms = terms or Terms()
     room_bytes = room_for_parks_bytes(ledger)
-    if room_bytes is None:
+    if room_bytes is None or not _could_ever_help(ledger, shortage, terms):
         return []
-    without_budget = replace(terms or Terms(), ignores_budget=True)
-    victims = choose_victims(ledger, policy, shortage, without_budget, Looks(0))  # the largest first will do
-    if not victims or victims[0].candidate.n_bytes <= room_bytes:
+    units = [unit for unit in resident_units(ledger) if unit[0].slot_id not in terms.newcomers]
+    first = next(iter(_shortlist(ledger, policy, shortage, units)), None)
+    if first is None or first[0].is_park_refusal_known or n_state_bytes(first) <= room_bytes:
         return []
-    return refusal(victims[0].candidate.unit)
+    would_leave = choose_victims(ledger, policy, shortage, replace(terms, ignores_budget=True))
+    return [RefusePark(first[0].slot_id, Reason.BUDGET_TOO_SMALL)] if would_leave else []
 
 
 def refusal(unit: Unit) -> list[RefusePark]:
@@ -150,6 +195,13 @@ def refusal(unit: Unit) -> list[RefusePark]:
 def frees_late(leaving: Leaving) -> bool:
     """Whether its cells come free only when the copy completes."""
     return not leaving.is_dropped and any(slot.frees_on_completion for slot in leaving.candidate.unit)
+
+
+_RANK_OF_ONE: dict[VictimPolicy, Callable[[tuple[int, Unit]], tuple[int, int]]] = {
+    VictimPolicy.SMALLEST: lambda one: (one[0], -one[1][0].request_order),
+    VictimPolicy.YOUNGEST: lambda one: (-one[1][0].request_order, 0),
+    VictimPolicy.OLDEST: lambda one: (one[1][0].request_order, 0),
+}
 
 
 def rank_of(policy: Policy) -> Rank:
@@ -172,7 +224,9 @@ def _could_ever_help(ledger: Ledger, shortage: Shortage, terms: Terms) -> bool:
     waits pass after pass."""
     slots = ledger.residents.values()
     waiter = terms.waiter
-    may_all_leave = waiter is not None and any(slot.request_order > waiter.request_order for slot in slots)
+    may_all_leave = waiter is not None and (
+        ledger.classes.are_many or any(slot.request_order > waiter.request_order for slot in slots)
+    )
     if len(slots) < 2 and not may_all_leave:
         return False
     n_shared = sum(group.n_cells_owned for group in ledger.groups.values())

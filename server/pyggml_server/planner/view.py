@@ -59,6 +59,7 @@ class SlotView:
 
     Order:
       request_order       number of the request, growing in order of arrival and never used twice.
+      priority            class of the request: lower runs first (rule 13).
       started_at_s        when its request got the slot and began to wait for cells.
       resident_since_s    when it last got cells (start of its prompt, or its restore); of a refill, its end.
       parked_at_s         when its park was issued; `park_order` breaks ties and grows with each park of the engine.
@@ -93,6 +94,7 @@ class SlotView:
     n_prompt_left: int = 0
     n_kept_cells: int = 0
     request_order: int = 0
+    priority: int = 0
     started_at_s: float = 0.0
     resident_since_s: float = 0.0
     parked_at_s: float = 0.0
@@ -111,6 +113,11 @@ class SlotView:
     is_media_step: bool = False
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
+
+    @property
+    def waits_since_s(self) -> float:
+        """Since when it waits for cells; of a resident, since when it waited for those that it has."""
+        return max(self.started_at_s, self.parked_at_s)
 
     @property
     def n_alone_cells(self) -> int:

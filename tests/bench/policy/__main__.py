@@ -2,6 +2,7 @@
 
 A simulation with the planner's own `decide`, in passes of the loop: it needs no model and gives the same numbers on
 every machine. Victims are the smallest, the youngest or the oldest chat; turns are given after 60 passes, or never.
+A second table has a mixed load of interactive and batch requests, in one class and in two.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3] / "server"))
 
 from tests.bench.bars_svg import bars_svg
+from tests.bench.policy.classes import classes_table, compare_classes
 from tests.bench.policy.comparison import compare
 from tests.bench.policy.traces import traces
 
@@ -40,9 +42,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("--plot", type=Path, help="write the longest waits as SVG to this file")
     options = parser.parse_args(words)
     rows = compare(traces())
-    print(table(rows))
+    mixed = compare_classes()
+    print(table(rows), classes_table(mixed), sep="\n\n")
     if options.json:
-        options.json.write_text(json.dumps({"command": "scripts/bench policy", "rows": rows}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"command": "scripts/bench policy", "rows": rows, "classes": mixed}, indent=1) + "\n"
+        )
     if options.plot:
         options.plot.write_text(plot(rows))
     return 0
