@@ -19,6 +19,7 @@ from build_support.pin import Pin
 from build_support.tools import Tools
 
 SHIM_TARGET = "pyggml-shim"
+ROUTER_TARGET = "pyggml-router"
 REFERENCE_TARGET = "llama-server"
 SUFFIXES = {".so", ".dylib"}
 
@@ -84,9 +85,9 @@ def run_cmake(command: list[str], env: Mapping[str, str], what: str) -> None:
 
 
 def build_libraries(build: CMakeBuild, env: Mapping[str, str], targets: list[str]) -> list[Path]:
-    """Builds `targets` and returns the shared libraries that the compiled module needs beside it."""
+    """Builds `targets` and returns what the compiled module and the router need beside them, the router included."""
     build_targets(build, env, targets)
-    return shared_libraries(build.bin)
+    return [*shared_libraries(build.bin), build.bin / ROUTER_TARGET]
 
 
 def build_targets(build: CMakeBuild, env: Mapping[str, str], targets: list[str]) -> None:
@@ -100,7 +101,6 @@ def build_targets(build: CMakeBuild, env: Mapping[str, str], targets: list[str])
 
 
 def shared_libraries(folder: Path) -> list[Path]:
-    """The libraries of the set and the loadable backends, without what only llama-server needs."""
+    """The libraries of the set and the loadable backends."""
     all_files = (path for pattern in ("libpyggml-*", "libggml-*") for path in folder.glob(pattern))
-    found = sorted(path for path in all_files if path.suffix in SUFFIXES and not path.is_symlink())
-    return [path for path in found if "server-impl" not in path.name]
+    return sorted(path for path in all_files if path.suffix in SUFFIXES and not path.is_symlink())

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build_support.build_error import BuildError
-from build_support.cmake_build import REFERENCE_TARGET, SHIM_TARGET, CMakeBuild, build_libraries, user_options
+from build_support.cmake_build import (
+    REFERENCE_TARGET,
+    ROUTER_TARGET,
+    SHIM_TARGET,
+    CMakeBuild,
+    build_libraries,
+    user_options,
+)
 from build_support.layout import Layout
 from build_support.own_tree import VARIABLE, own_tree
 from build_support.page import ensure_page, put_page
@@ -44,7 +51,7 @@ def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeB
     portable = portable_options(env)
     if portable:
         folder = folder.with_name(f"{folder.name}-{env[PORTABLE]}")
-    targets = [SHIM_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
+    targets = [SHIM_TARGET, ROUTER_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
     build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, (*portable, *user_options(env)))
     return NativeBuild(tree, build_libraries(build, env, targets), ensure_page(layout, tree, say, env))
 

@@ -32,7 +32,11 @@ LEFT_OUT = (
     "models",
     "requirements",
     "tests",
-    "tools/ui",
+    "tools/ui/package-lock.json",
+    "tools/ui/scripts",
+    "tools/ui/src",
+    "tools/ui/static",
+    "tools/ui/tests",
 )
 STAMP = "pyggml-archive.sha256"
 

@@ -9,7 +9,7 @@ import pytest
 
 MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TESTS = Path(__file__).parent
-NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "web"}
+NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "router", "web"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,9 @@ typedef struct pyggml_tokens {
 int  pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err);
 
 int  pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
+typedef bool (*llama_progress_callback)(float progress, void * user_data);
+
+void pyggml_args_on_load_progress(pyggml_args * args, llama_progress_callback callback);
 void pyggml_args_free(pyggml_args * args);
 
 void pyggml_log(char level, const char * text);

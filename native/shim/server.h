@@ -47,6 +47,8 @@ typedef struct pyggml_tokens {
 PYGGML_API int  pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err);
 // What the parser made of it, after the steps that llama-server does before loading: a JSON object.
 PYGGML_API int  pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
+// Called on the thread that loads the model, with how much of it is there; it must live for as long as `args`.
+PYGGML_API void pyggml_args_on_load_progress(pyggml_args * args, llama_progress_callback callback);
 PYGGML_API void pyggml_args_free(pyggml_args * args);
 
 // One line into llama.cpp's log (stderr, --log-file, -lv): level 'E', 'W', 'I', 'T' or 'D'.

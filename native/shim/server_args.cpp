@@ -57,9 +57,6 @@ static void settle_unserved(const common_params & params) {
     const auto refuse = [](const std::string & what) {
         throw std::invalid_argument("error: " + what + "; use the stock llama-server for it");
     };
-    if (params.model.get_name().empty() && params.model.url.empty()) {
-        refuse("no model given (-m FILE), and router mode is not supported by pyggml-server yet");
-    }
     const std::string & mmproj = params.mmproj.path.empty() ? params.mmproj.url : params.mmproj.path;
     if (!mmproj.empty()) {
         refuse("--mmproj '" + mmproj + "': images and audio are not supported by pyggml-server yet");
@@ -85,6 +82,10 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
         settle_params(args->params);
         *out = args.release();
     });
+}
+
+extern "C" void pyggml_args_on_load_progress(pyggml_args * args, llama_progress_callback callback) {
+    args->params.load_progress_callback = callback;
 }
 
 extern "C" void pyggml_args_free(pyggml_args * args) {
@@ -123,6 +124,8 @@ extern "C" int pyggml_args_json(const pyggml_args * args, pyggml_bytes * out, py
             { "n_threads_http", p.n_threads_http },
             { "model_name", p.model_alias.empty() ? p.model.get_name() : *p.model_alias.begin() },
             { "model_path", p.model.path },
+            { "is_router", p.model.get_name().empty() && p.model.url.empty() },
+            { "is_offline", p.offline },
             { "verbosity", p.verbosity },
         };
         pyggml_bytes_assign(out, safe_json_to_str(j));

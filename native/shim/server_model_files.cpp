@@ -102,6 +102,7 @@ static json repository(const char * flag, const std::string & repo, const common
         { "flag", flag },
         { "name", repo },
         { "is_preset", !plan.preset.path.empty() },
+        { "cached_preset", plan.preset.url.empty() ? plan.preset.local_path : "" },
         { "files", files },
         { "others", others },
         { "mmproj", plan.mmproj.path },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pyggml_server.app import main
+from pyggml_server.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Composition root: command line, listening sockets, HTTP server, engine, signals; and the order of start and end.
+"""One run of a server: listening sockets, HTTP server, the models' files, the engine; and the order of start and end.
 
 Main thread. The HTTP server listens before the model is loaded, so that /health answers meanwhile and a busy port
 ends the process before the long wait. Only this module knows both the web side and the engine.
@@ -7,35 +7,24 @@ ends the process before the long wait. Only this module knows both the web side 
 from __future__ import annotations
 
 import logging
-import os
 import queue
-import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
-from pyggml_server import cli
-from pyggml_server.download.ports import DownloadError
-from pyggml_server.errors import UsageError
-from pyggml_server.exposed_tools import ExposedToolsError, refuse_exposed_tools
-from pyggml_server.flags import help_text
-from pyggml_server.log_lines import send_log_to
+from pyggml_server.download.ports import DownloadError, PresetRepositoryError
 from pyggml_server.messages import Deliver, EnginePort
-from pyggml_server.signals import Signals
+from pyggml_server.router.child import RouterLink
 from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, SetupError, listen
 from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
 from pyggml_server.web.service import Backend, Service
-from pyggml_server.web.vertex import VertexError, VertexRoutes
-
-if TYPE_CHECKING:
-    from pyggml_server.native.command_line import CommandLine, Settings
+from pyggml_server.web.vertex import VertexRoutes
 
 log = logging.getLogger(__name__)
 
-SWITCH_INTERVAL_S = 0.0005
 LOADING_GRACE_S = 5.0  # how long an end waits for a model that is still loading, which cannot be interrupted
 
 
@@ -71,8 +60,16 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterWanted:
+    """What -hf names is for a router."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """Somebody asked for the end."""
+
+
+Event = Fetched | RouterWanted | Loaded | Ended | Interrupted
 
 
 class Server:
@@ -80,6 +77,7 @@ class Server:
 
     fetch  gets the models' files before the engine starts, on a thread of its own; raises DownloadError. Nothing waits
            for it at an end that was asked for.
+    link   to the router that started this process, if one did.
     """
 
     def __init__(
@@ -90,15 +88,18 @@ class Server:
         chat_page: ChatPage | None = None,
         fetch: Callable[[], None] | None = None,
         tools: ToolsPort | None = None,
+        link: RouterLink | None = None,
     ) -> None:
         self._service = Service(settings, vertex, chat_page, tools)
         self._make_engine = make_engine
         self._fetch = fetch
-        self._events: queue.SimpleQueue[Fetched | Loaded | Ended | Interrupted] = queue.SimpleQueue()
+        self._link = link
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._fetching = threading.Thread(target=self._run_fetch, name="downloads", daemon=True)
         self.addresses: tuple[str, ...] = ()
         self.is_ready = threading.Event()
         self.left_native_running = False
+        self.wants_router = False
 
     def interrupt(self) -> None:
         """End in good order. Does not block; safe in a signal handler."""
@@ -130,6 +131,8 @@ class Server:
         assert self._fetch is not None
         try:
             self._fetch()
+        except PresetRepositoryError:
+            self._events.put(RouterWanted())
         except DownloadError as error:
             self._events.put(Ended(str(error)))
         except Exception as error:
@@ -159,6 +162,8 @@ class Server:
                     engine.start()
                 case Loaded(translator=translator):
                     self._service.open(Backend(engine, translator))
+                    if self._link is not None:
+                        self._link.tell_ready(translator.models())
                     if not self.is_ready.is_set():  # else it was loaded again
                         self._say_ready()
                     self.is_ready.set()
@@ -166,6 +171,9 @@ class Server:
                     log.error("%s", message)
                     log.error("exiting due to %s error", "server" if self.is_ready.is_set() else "model loading")
                     return 1
+                case RouterWanted():
+                    self.wants_router = True
+                    return 0
                 case Interrupted():
                     return 0
 
@@ -183,77 +191,3 @@ class Server:
         has_ended = engine.join(None if self.is_ready.is_set() else LOADING_GRACE_S)
         self.left_native_running = not has_ended or self._fetching.is_alive()
         http.join()
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit code; for `--help` and its like llama.cpp's parser ends the process."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
-    signals = Signals()
-    try:
-        config = cli.parse(arguments, os.environ)
-        vertex = VertexRoutes.from_environment(os.environ)
-    except (cli.OptionError, VertexError) as refused:
-        print(f"error: {refused}", file=sys.stderr)
-        return 1
-    if cli.wants_help(config.llama_argv):
-        print(help_text(), end="", flush=True)
-
-    # here and not above: `--preempt-*` mistakes and tests need no compiled module
-    from pyggml_server.engine.loop import Engine
-    from pyggml_server.native.command_line import CommandLine
-    from pyggml_server.native.log import CommonLogHandler, flush_log
-    from pyggml_server.native.tools import Tools
-
-    try:
-        command_line = CommandLine.parse(config.llama_argv)
-        if command_line.settings.has_server_tools and not config.tools_exposed:
-            refuse_exposed_tools(command_line.settings.hostnames, command_line.settings.api_keys)
-        fetch = _prepare_download(command_line)
-        tools = Tools.start(command_line)
-    except (UsageError, DownloadError, ExposedToolsError) as refused:
-        if str(refused):
-            print(refused, file=sys.stderr)
-        return 1
-    send_log_to(CommonLogHandler(), command_line.settings.verbosity)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    settings = _with_port_of(vertex, command_line.settings)
-    server = Server(
-        settings,
-        lambda *callbacks: Engine(command_line, config.preempt, *callbacks),
-        vertex,
-        ChatPage.in_folder(),
-        fetch,
-        tools,
-    )
-    signals.watch(server.interrupt)
-    code = server.run()
-    if tools is not None:
-        tools.close()
-    flush_log()
-    if server.left_native_running:
-        # the model still loads, or comes, on a thread that nothing can stop
-        os._exit(code)
-    return code
-
-
-def _prepare_download(command_line: CommandLine) -> Callable[[], None] | None:
-    """What gets the models' files; None where they are on this machine. Raises DownloadError."""
-    from pyggml_server.native.model_files import ModelFiles
-
-    files = ModelFiles(command_line)
-    if files.sources.are_files:
-        return None
-    # here and not above: most starts need no HTTP client
-    from pyggml_server.download.fetch import Download
-
-    download = Download(files)
-    download.prepare()
-    return download.run
-
-
-def _with_port_of(vertex: VertexRoutes | None, settings: Settings) -> Settings:
-    """As in llama-server, Vertex AI's port wins over --port."""
-    if vertex is None or vertex.port == settings.port:
-        return settings
-    log.warning("AIP_HTTP_PORT %d takes the place of port %d", vertex.port, settings.port)
-    return replace(settings, port=vertex.port)

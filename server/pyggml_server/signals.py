@@ -19,15 +19,28 @@ class Signals:
 
     def __init__(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        self._lock = threading.Lock()
+        self._interrupt: Callable[[], None] | None = None
+        self._has_come = False
 
     def watch(self, interrupt: Callable[[], None]) -> None:
-        """Call `interrupt` (on a thread of its own) at the first signal; a second one ends the process with code 1."""
-        threading.Thread(target=_wait_for_signals, args=(interrupt,), name="signals", daemon=True).start()
+        """Call `interrupt` (on a thread of its own) at the first signal, or at once if that came already; a second one
+        ends the process with code 1. A later call replaces what is called."""
+        with self._lock:
+            is_first, self._interrupt = self._interrupt is None, interrupt
+            has_come = self._has_come
+        if is_first:
+            threading.Thread(target=self._wait, name="signals", daemon=True).start()
+        elif has_come:
+            interrupt()
 
-
-def _wait_for_signals(interrupt: Callable[[], None]) -> None:
-    signal.sigwait(_ENDING)
-    interrupt()
-    signal.sigwait(_ENDING)
-    os.write(2, b"Received second interrupt, terminating immediately.\n")
-    os._exit(1)
+    def _wait(self) -> None:
+        signal.sigwait(_ENDING)
+        with self._lock:
+            self._has_come = True
+            interrupt = self._interrupt
+        assert interrupt is not None
+        interrupt()
+        signal.sigwait(_ENDING)
+        os.write(2, b"Received second interrupt, terminating immediately.\n")
+        os._exit(1)

@@ -74,8 +74,8 @@ def test_a_failing_command_is_named_with_its_exit_code(capfd: pytest.CaptureFixt
     assert "compiler says no" in capfd.readouterr().out
 
 
-def test_the_libraries_are_the_files_themselves_without_those_of_llama_server(tmp_path: Path) -> None:
-    for name in ("libpyggml-llama.so", "libpyggml-llama-server-impl.so", "libother.so", "libpyggml-x.a"):
+def test_the_libraries_are_the_files_themselves(tmp_path: Path) -> None:
+    for name in ("libpyggml-llama.so", "libother.so", "libpyggml-x.a"):
         (tmp_path / name).touch()
     (tmp_path / "libpyggml-old.so").symlink_to("libpyggml-llama.so")
     assert [path.name for path in shared_libraries(tmp_path)] == ["libpyggml-llama.so"]

@@ -1,6 +1,6 @@
 """Servers on loopback that look like the hub, the host its files are on, a registry of containers, and a proxy.
 
-All speak TLS with certificates of an authority of their own, whose file `SSL_CERT_FILE` takes. What they are asked is
+They speak TLS with certificates of an authority of their own, whose file `SSL_CERT_FILE` takes. What they are asked is
 in `requests`; how they misbehave is set on them before.
 """
 
@@ -60,17 +60,22 @@ def sha256(content: bytes) -> str:
 
 
 class Site:
-    """One HTTPS server. `answer` decides; of the next files it sends `cut_after` bytes before it hangs up."""
+    """One server. `answer` decides; of the next files it sends `cut_after` bytes before it hangs up."""
 
-    def __init__(self, answer: Callable[[Request], Answer], authority: trustme.CA, host: str = "localhost") -> None:
+    def __init__(
+        self, answer: Callable[[Request], Answer], authority: trustme.CA | None, host: str = "localhost"
+    ) -> None:
+        """Without an authority it speaks plain HTTP."""
         self.requests: list[Request] = []
         self.cut_after: list[int] = []
         self.on_cut: Callable[[], None] = lambda: None
         self.answer = answer
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("localhost", "127.0.0.1").configure_cert(self._context)
-        self._server = _TlsServer(self, self._context)
-        self.url = f"https://{host}:{self._server.server_port}"
+        context = None
+        if authority is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+        self._server = _SiteServer(self, context)
+        self.url = f"{'http' if context is None else 'https'}://{host}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True)
         self._thread.start()
 
@@ -84,17 +89,19 @@ class Site:
         return [request.path for request in self.requests if request.method == method]
 
 
-class _TlsServer(ThreadingHTTPServer):
+class _SiteServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, site: Site, context: ssl.SSLContext) -> None:
+    def __init__(self, site: Site, context: ssl.SSLContext | None) -> None:
         self.site = site
         self._context = context
         super().__init__(("127.0.0.1", 0), _SiteHandler)
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()
+        if self._context is None:
+            return connection, address
         # the handshake is the handler's: here it would keep all others waiting
         return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
@@ -104,7 +111,7 @@ class _TlsServer(ThreadingHTTPServer):
 
 class _SiteHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _TlsServer
+    server: _SiteServer
 
     def do_GET(self) -> None:
         site = self.server.site
@@ -147,7 +154,7 @@ class _SiteHandler(BaseHTTPRequestHandler):
 class Hub:
     """Repositories and loose files. Large files are on another host, which must not see the user's token."""
 
-    authority: trustme.CA
+    authority: trustme.CA | None
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
     loose: dict[str, Answer] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)

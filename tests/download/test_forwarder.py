@@ -13,7 +13,7 @@ from pyggml_server.download.answers import Failures
 from pyggml_server.download.forwarder import Forwarder
 from pyggml_server.download.http_client import new_client
 from pyggml_server.download.ports import DownloadError
-from pyggml_server.download.relay import Route
+from pyggml_server.download.relay import Outside, Route
 
 from tests.download.look_alike import TOKEN, Answer, Hub, Proxy, file_answer
 
@@ -34,7 +34,7 @@ def _environment(authority_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def forwarding(base: str, *, takes_token: bool = True, is_folder: bool = False) -> Iterator[tuple[str, Failures]]:
     """The address that stands for `base`, and what failed."""
     failures = Failures()
-    with new_client() as client, Forwarder(client, failures) as forwarder:
+    with new_client() as client, Forwarder(Outside(client, failures)) as forwarder:
         yield forwarder.add("it", Route(base, takes_token=takes_token, is_folder=is_folder)), failures
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyggml_server.download import plan_check
 from pyggml_server.download.answers import Failure
-from pyggml_server.download.ports import DownloadError, Plan, PlannedFile, Repository, Sources
+from pyggml_server.download.ports import DownloadError, Plan, PlannedFile, PresetRepositoryError, Repository, Sources
 
 ONLINE = Sources(False, "a/b:Q9", "", "", "", "", "", "", "/cache", "/hub")
 OFFLINE = replace(ONLINE, is_offline=True)
@@ -60,8 +60,19 @@ def test_a_repository_that_is_not_in_the_cache_needs_the_network() -> None:
     assert said.endswith("start once without --offline")
 
 
-def test_a_preset_repository_is_refused() -> None:
-    assert "preset.ini" in complaint(Repository("-hf", "a/b", is_preset=True))
+def test_a_preset_repository_is_for_a_router() -> None:
+    with pytest.raises(PresetRepositoryError, match=r"preset\.ini"):
+        plan_check.check(Plan((Repository("-hf", "a/b", is_preset=True),)), ONLINE, None)
+
+
+def test_a_draft_cannot_come_from_a_preset_repository() -> None:
+    said = complaint(Repository("-hfd", "a/b", is_preset=True, others=("preset.ini",)))
+    assert said.startswith("-hfd a/b: the repository has no GGUF file")
+
+
+def test_a_preset_of_the_cache_is_named_as_a_file() -> None:
+    said = complaint(Repository("-hf", "a/b", is_preset=True, cached_preset="/hub/preset.ini"), OFFLINE)
+    assert said.endswith("start with --models-preset /hub/preset.ini in its place")
 
 
 def test_offline_a_file_that_is_missing_is_named_before_anything_is_loaded(tmp_path: Path) -> None:

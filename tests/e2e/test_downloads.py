@@ -270,10 +270,6 @@ def out_of_order(hub: Hub) -> None:
     hub.status = 503
 
 
-def of_a_preset(hub: Hub) -> None:
-    hub.repositories[REPOSITORY] = {"preset.ini": b"[*]", "model.gguf": b"x"}
-
-
 def of_weights_only(hub: Hub) -> None:
     hub.repositories[REPOSITORY] = {"model.safetensors": b"x"}
 
@@ -294,7 +290,6 @@ def nothing(hub: Hub) -> None:
         (nothing, ["-hf", "a/b c"], ["-hf a/b c: not the name of a repository: expected user/model[:quant]"]),
         (nothing, ["-hf", "a/b", "--offline"], ["-hf a/b: nothing of it is in the cache (", "without --offline"]),
         (out_of_order, ["-hf", "a/b"], ['503 Service Unavailable "the hub is out of order": try again later']),
-        (of_a_preset, ["-hf", REPOSITORY], [f"-hf {REPOSITORY} is a preset repository", "not supported yet"]),
         (of_weights_only, ["-hf", REPOSITORY], ["the repository has no GGUF file of it", "-GGUF"]),
         (of_other_quants, ["-hf", f"{REPOSITORY}:Q2_K"], ["quant Q2_K: it has model-Q8_0.gguf, model-F16.gguf"]),
         (of_other_quants, ["-hf", REPOSITORY, "--hf-file", "x.gguf"], ["no file x.gguf: it has model-Q8_0.gguf"]),

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.upstream.local_hub import PRESETS
 from tests.upstream.local_models import local_file
 
 REPORT_VARIABLE = "PYGGML_SUITE_REPORT"
@@ -77,7 +78,7 @@ def _local_download(url: str, _output_file_path: str | None = None) -> str:
 
 def _with_local_model(start: Callable[..., None]) -> Callable[..., None]:
     def start_with_local_model(server: Any, *arguments: Any, **options: Any) -> None:
-        if server.model_hf_repo:
+        if server.model_hf_repo and server.model_hf_repo != PRESETS:
             server.model_file = str(_found("/".join(filter(None, (server.model_hf_repo, server.model_hf_file)))))
             server.model_hf_repo = server.model_hf_file = None
             server.offline = False

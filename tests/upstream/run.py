@@ -13,6 +13,7 @@ from pathlib import Path
 
 from build_support.layout import of_this_clone
 from tests.conftest import MODEL_NAME
+from tests.upstream.local_hub import serving
 from tests.upstream.local_models import write_all
 from tests.upstream.plugin import REPORT_VARIABLE
 
@@ -39,14 +40,14 @@ def run(name: str, program: Path, arguments: Sequence[str]) -> Outcomes:
     run them."""
     write_all()
     RESULTS.mkdir(parents=True, exist_ok=True)
+    (SUITE / "tmp").mkdir(exist_ok=True)  # where its tests write
     report, log = RESULTS / f"{name}.jsonl", RESULTS / f"{name}.log"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "tests.upstream.plugin", "-p", "no:cacheprovider"]
     command += ["-q", "-m", "not slow", "--color=no", *(arguments or ["unit"])]
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            command, cwd=SUITE, env=_environment(program, report), stdout=file, stderr=subprocess.STDOUT, check=False
-        )
+    with log.open("w", encoding="utf-8") as file, serving(_chat_model()) as hub:
+        environment = {**_environment(program, report), **hub}
+        done = subprocess.run(command, cwd=SUITE, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"pytest ended with {done.returncode}: see {log}")
     return read_report(report)
@@ -67,14 +68,17 @@ def _environment(program: Path, report: Path) -> dict[str, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    model = os.environ.get("PYGGML_TEST_MODEL") or str(root / ".models" / MODEL_NAME)
     return {
         **os.environ,
         **SERVER_ENVIRONMENT,
         "LLAMA_SERVER_BIN_PATH": str(program),
         "PORT": str(port),
-        "PYGGML_TEST_MODEL": model,
+        "PYGGML_TEST_MODEL": str(_chat_model()),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(root),
         REPORT_VARIABLE: str(report),
     }
+
+
+def _chat_model() -> Path:
+    return Path(os.environ.get("PYGGML_TEST_MODEL") or of_this_clone().root / ".models" / MODEL_NAME)

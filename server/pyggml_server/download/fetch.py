@@ -17,34 +17,34 @@ from pathlib import Path
 import httpx2
 
 from pyggml_server.download import checksum, plan_check
-from pyggml_server.download.answers import Failures
+from pyggml_server.download.answers import Failure
 from pyggml_server.download.docker_registry import Reference, TokenAuth, find_model
 from pyggml_server.download.folder_lock import alone_in
-from pyggml_server.download.forwarder import Forwarder
-from pyggml_server.download.http_client import new_client
+from pyggml_server.download.hub import ENDPOINT, Hub
 from pyggml_server.download.partial_files import PartialFiles
 from pyggml_server.download.ports import DownloadError, ModelFilesPort, Plan, PlannedFile
-from pyggml_server.download.relay import Route
+from pyggml_server.download.relay import Route, TellProgress
 
 log = logging.getLogger(__name__)
 
-ENDPOINT = "MODEL_ENDPOINT"  # what llama.cpp asks in place of the hub
-DEFAULT_ENDPOINT = "https://huggingface.co/"
 LITTLE_SPACE_BYTES = 16 << 20
 
 
 class Download:
     """One start's models; nothing is asked of anybody where they are all files, or with --offline."""
 
-    def __init__(self, files: ModelFilesPort, environ: MutableMapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        files: ModelFilesPort,
+        environ: MutableMapping[str, str] = os.environ,
+        tell_progress: TellProgress | None = None,
+    ) -> None:
         self._files = files
         self._sources = files.sources
         self._environ = environ
-        self._endpoint = environ.get(ENDPOINT) or environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
-        self._failures = Failures()
+        self._tell_progress = tell_progress
         self._ending = ExitStack()
-        self._client: httpx2.Client | None = None
-        self._forwarder: Forwarder | None = None
+        self._hub: Hub | None = None
         self._partial_files = PartialFiles()
         self._oid = ""  # of the file of --docker-repo
 
@@ -52,14 +52,10 @@ class Download:
         """Put the forwarder in the hub's place. Main thread, before there are others. Raises DownloadError."""
         if self._sources.is_offline or self._sources.are_files:
             return
-        if not self._endpoint.startswith(("https://", "http://")):
-            raise DownloadError(f"{ENDPOINT} or HF_ENDPOINT is {self._endpoint!r}: expected an address with https://")
-        self._client = self._ending.enter_context(new_client())
-        self._forwarder = Forwarder(self._client, self._failures)
-        base = self._endpoint.rstrip("/") + "/"
+        self._hub = Hub(self._environ, self._tell_progress)
         self._ending.callback(self._put_back, self._environ.get(ENDPOINT))
-        self._environ[ENDPOINT] = self._forwarder.add("hub", Route(base, takes_token=True, is_folder=False))
-        self._ending.enter_context(self._forwarder)
+        self._environ[ENDPOINT] = self._hub.address
+        self._ending.enter_context(self._hub)
 
     def run(self) -> None:
         """Fetch what is not there; blocks for as long as that takes. Raises DownloadError."""
@@ -67,32 +63,32 @@ class Download:
             try:
                 self._find_model()
                 plan = self._plan()
-                plan_check.check(plan, self._sources, self._failures.latest)
+                plan_check.check(plan, self._sources, self._latest_failure())
                 self._fetch(plan)
             except DownloadError as error:
-                hides = self._forwarder.reveal if self._forwarder is not None else str
-                raise DownloadError(hides(str(error).strip())) from None
+                text = str(error).strip()
+                revealed = text if self._hub is None else self._hub.forwarder.reveal(text)
+                raise type(error)(revealed) from None
 
     def _find_model(self) -> None:
         if self._sources.docker_repo:
             self._find_in_registry()
-        elif self._sources.model_url and self._forwarder is not None:
-            self._redirect_url(self._forwarder)
+        elif self._sources.model_url and self._hub is not None:
+            self._redirect_url(self._hub)
 
-    def _redirect_url(self, forwarder: Forwarder) -> None:
+    def _redirect_url(self, hub: Hub) -> None:
         """Let --model-url lead through the forwarder, and the other parts of the model that lie beside it."""
         text = self._sources.model_url.partition("#")[0]
         url = _parsed(text)
         address, question, query = text.partition("?")
         folder, _, name = address.rpartition("/")
-        is_hub = (url.scheme, url.host, url.port) == _origin(self._endpoint)
-        route = Route(folder + "/", takes_token=is_hub, partial_files=self._partial_files)
-        self._files.set_model_url(forwarder.add("url", route) + name + question + query)
+        route = Route(folder + "/", takes_token=hub.is_at(url), partial_files=self._partial_files)
+        self._files.set_model_url(hub.forwarder.add("url", route) + name + question + query)
 
     def _find_in_registry(self) -> None:
         reference = Reference.parse(self._sources.docker_repo)
         path = self._sources.model_path or str(Path(self._sources.cache_folder) / reference.file_name)
-        if self._client is None or self._forwarder is None:
+        if self._hub is None:
             if not Path(path).exists():
                 raise DownloadError(
                     f"--docker-repo {self._sources.docker_repo}: {path} is not there, and --offline allows nothing "
@@ -102,7 +98,7 @@ class Download:
             return
         auth = TokenAuth(reference.registry)
         try:
-            digest = find_model(self._client, reference, auth, self._failures)
+            digest = find_model(self._hub.client, reference, auth, self._hub.failures)
         except DownloadError as error:
             if not Path(path).exists():
                 raise DownloadError(f"--docker-repo {self._sources.docker_repo}: {error}") from None
@@ -113,7 +109,7 @@ class Download:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         base = f"{reference.url}/blobs/"
         route = Route(base, takes_token=False, auth=auth, version=digest, partial_files=self._partial_files)
-        self._files.set_model_url(self._forwarder.add("registry", route) + digest, path)
+        self._files.set_model_url(self._hub.forwarder.add("registry", route) + digest, path)
 
     def _plan(self) -> Plan:
         plan = self._files.plan()
@@ -145,7 +141,7 @@ class Download:
 
     def _to_be_asked_for(self, plan: Plan) -> list[PlannedFile]:
         """What may be downloaded: files of the hub once, of addresses when they changed, and offline none."""
-        if self._forwarder is None:
+        if self._hub is None:
             return []
         return [file for file in plan.files if file in plan.url_files or not Path(file.path).exists()]
 
@@ -162,8 +158,11 @@ class Download:
             )
             if value
         )
-        failure = self._failures.latest
+        failure = self._latest_failure()
         return f"{what or '-mu'}: {failure if failure is not None else error}"
+
+    def _latest_failure(self) -> Failure | None:
+        return None if self._hub is None else self._hub.failures.latest
 
     def _put_back(self, endpoint: str | None) -> None:
         if endpoint is None:
@@ -180,11 +179,6 @@ def _parsed(text: str) -> httpx2.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise DownloadError(f"-mu {text}: expected an address that begins with https://")
     return url
-
-
-def _origin(text: str) -> tuple[str, str, int | None]:
-    url = httpx2.URL(text)
-    return url.scheme, url.host, url.port
 
 
 def _identity(file: PlannedFile) -> tuple[int, int, int] | None:

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 import httpx2
 
-from pyggml_server.download.answers import Failures, shown
-from pyggml_server.download.relay import Route, relay
+from pyggml_server.download.answers import shown
+from pyggml_server.download.relay import Outside, Route, relay
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,8 @@ POLL_S = 0.05  # how soon it notices that it is to stop
 class Forwarder:
     """Serves from `with` to its end. `add` before the address that it gives is used."""
 
-    def __init__(self, client: httpx2.Client, failures: Failures) -> None:
-        self._client = client
-        self._failures = failures
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
         self._secret = secrets.token_urlsafe(24)
         self._routes: dict[str, Route] = {}
         self._server = _Server(self)
@@ -54,7 +53,7 @@ class Forwarder:
         if not is_known or route is None or not _may_ask(route, rest[0]):
             exchange.send_error(404)
             return
-        relay(exchange, route, rest[0], self._client, self._failures)
+        relay(exchange, route, rest[0], self._outside)
 
     def _serve(self) -> None:
         self._server.serve_forever(POLL_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyggml_server.download.answers import Failure
-from pyggml_server.download.ports import DownloadError, Plan, Repository, Sources
+from pyggml_server.download.ports import DownloadError, Plan, PresetRepositoryError, Repository, Sources
 
 N_SHOWN_FILES = 20
 
@@ -13,11 +13,13 @@ N_SHOWN_FILES = 20
 def check(plan: Plan, sources: Sources, failure: Failure | None) -> None:
     """`failure` is the latest request that failed, if one did. Raises DownloadError."""
     for repository in plan.repositories:
-        if repository.is_preset:
+        if repository.cached_preset:
             raise DownloadError(
-                f"{repository.flag} {repository.name} is a preset repository (it has a preset.ini) for several models "
-                "in one server, which is not supported yet: name a repository with a GGUF file, or use llama-server"
+                f"{repository.flag} {repository.name} is a list of models, and the hub cannot be asked for it now: "
+                f"start with --models-preset {repository.cached_preset} in its place"
             )
+        if repository.is_preset and repository.flag == "-hf":
+            raise PresetRepositoryError(f"{repository.flag} {repository.name} has a preset.ini: it is for a router")
         if not repository.files:
             raise DownloadError(f"{repository.flag} {repository.name}: {_why_nothing(repository, sources, failure)}")
     for file in plan.files:

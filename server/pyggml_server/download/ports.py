@@ -10,6 +10,10 @@ class DownloadError(Exception):
     """A model cannot be had; the message says what was asked of whom, what came back and what to do."""
 
 
+class PresetRepositoryError(DownloadError):
+    """The repository of -hf is a list of models for a router."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where the models are to come from. Empty where the command line does not say so."""
@@ -50,15 +54,18 @@ class PlannedFile:
 class Repository:
     """What was chosen from a repository of the hub.
 
-    flag    that named it.
-    files   to be loaded; empty where nothing fits.
-    others  then: every file that it has.
-    mmproj  a file for images or audio, which is not downloaded; or empty.
+    flag           that named it.
+    is_preset      it is a list of models for a router.
+    cached_preset  that list in the cache, where the hub could not be asked; or empty.
+    files          to be loaded; empty where nothing fits.
+    others         then: every file that it has.
+    mmproj         a file for images or audio, which is not downloaded; or empty.
     """
 
     flag: str
     name: str
     is_preset: bool = False
+    cached_preset: str = ""
     files: tuple[PlannedFile, ...] = ()
     others: tuple[str, ...] = ()
     mmproj: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
@@ -43,11 +44,25 @@ class Route:
     partial_files: PartialFiles | None = None
 
 
-def relay(exchange: BaseHTTPRequestHandler, route: Route, rest: str, client: httpx2.Client, failures: Failures) -> None:
+# (address, bytes so far, bytes in all or 0)
+TellProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The way out, what failed on it, and who is told how far files are."""
+
+    client: httpx2.Client
+    failures: Failures
+    tell_progress: TellProgress | None = None
+
+
+def relay(exchange: BaseHTTPRequestHandler, route: Route, rest: str, outside: Outside) -> None:
     """Answer `exchange` with what the server behind `route` answers to a request for `rest`.
 
-    What cannot be had becomes a 502 whose body says why, or a connection that ends early; both are in `failures`.
+    What cannot be had becomes a 502 whose body says why, or a connection that ends early; both are in the failures.
     """
+    client = outside.client
     headers = {name: value for name in PASSED_ON if (value := exchange.headers.get(name))}
     if not route.takes_token or route.auth is not None:
         headers.pop("authorization", None)
@@ -62,15 +77,15 @@ def relay(exchange: BaseHTTPRequestHandler, route: Route, rest: str, client: htt
             response = client.send(request, auth=route.auth, stream=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         failure = answers.of_error(request, url, error)
-        failures.add(failure)
+        outside.failures.add(failure)
         _send(exchange, 502, {"content-type": "application/json"}, json.dumps({"error": str(failure)}).encode())
         return
     with closing(response):
-        _pass_back(exchange, route, rest, response, failures)
+        _pass_back(exchange, route, rest, response, outside)
 
 
 def _pass_back(
-    exchange: BaseHTTPRequestHandler, route: Route, rest: str, response: httpx2.Response, failures: Failures
+    exchange: BaseHTTPRequestHandler, route: Route, rest: str, response: httpx2.Response, outside: Outside
 ) -> None:
     fields = {name: value for name in PASSED_BACK if (value := response.headers.get(name)) is not None}
     if route.version:
@@ -80,7 +95,7 @@ def _pass_back(
         _send(exchange, 206, {}, b"")
     elif status >= 400:
         body = next(response.iter_raw(N_BYTES_OF_ERROR), b"")
-        failures.add(answers.of_response(response, body))
+        outside.failures.add(answers.of_response(response, body))
         fields["content-length"] = str(len(body))
         _send(exchange, status, fields, body)
     elif exchange.command == "HEAD":
@@ -89,7 +104,7 @@ def _pass_back(
             route.partial_files.begin(_name(rest), version)
         _send(exchange, status, fields)
     else:
-        _stream(exchange, _name(rest), fields, response, failures)
+        _stream(exchange, _name(rest), fields, response, outside)
 
 
 def _has_all_of_it(exchange: BaseHTTPRequestHandler, response: httpx2.Response) -> bool:
@@ -100,12 +115,12 @@ def _has_all_of_it(exchange: BaseHTTPRequestHandler, response: httpx2.Response) 
 
 
 def _stream(
-    exchange: BaseHTTPRequestHandler, name: str, fields: dict[str, str], response: httpx2.Response, failures: Failures
+    exchange: BaseHTTPRequestHandler, name: str, fields: dict[str, str], response: httpx2.Response, outside: Outside
 ) -> None:
     """Pass a body on as it comes. One that breaks off ends the connection, so that the other side notices."""
     is_chunked = "content-length" not in fields
     _send(exchange, response.status_code, {**fields, "transfer-encoding": "chunked"} if is_chunked else fields)
-    progress = _progress(name, response) if name.endswith(FILE_SUFFIX) else None
+    progress = _progress(name, response, outside) if name.endswith(FILE_SUFFIX) else None
     try:
         for piece in response.iter_raw():
             exchange.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
@@ -114,15 +129,18 @@ def _stream(
         if is_chunked:
             exchange.wfile.write(b"0\r\n\r\n")
     except httpx2.HTTPError as error:
-        failures.add(answers.of_error(response.request, str(response.request.url), error))
+        outside.failures.add(answers.of_error(response.request, str(response.request.url), error))
         exchange.close_connection = True
 
 
-def _progress(name: str, response: httpx2.Response) -> Progress:
+def _progress(name: str, response: httpx2.Response, outside: Outside) -> Progress:
     n_bytes = int(response.headers.get("content-length") or 0)
     begun = re.match(r"bytes (\d+)-", response.headers.get("content-range") or "")
     n_bytes_before = int(begun[1]) if begun and response.status_code == 206 else 0
-    return Progress(name, response.url.host, n_bytes + n_bytes_before if n_bytes else 0, n_bytes_before)
+    n_bytes_in_all = n_bytes + n_bytes_before if n_bytes else 0
+    tell, url = outside.tell_progress, answers.shown(response.url)
+    observe = None if tell is None else lambda n_done: tell(url, n_done, n_bytes_in_all)
+    return Progress(name, response.url.host, n_bytes_in_all, n_bytes_before, observe)
 
 
 def _send(exchange: BaseHTTPRequestHandler, status: int, fields: dict[str, str], body: bytes | None = None) -> None:

@@ -48,6 +48,7 @@ class Engine:
     deliver    gets the messages of a pass, on the engine thread.
     on_ready   gets the translator once the model is loaded; engine thread.
     on_failed  gets the reason when the model could not be loaded, or when the thread ended by itself later on.
+    on_asleep  is called when the model was freed because nothing was to be done; engine thread.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Engine:
         deliver: Deliver,
         on_ready: Callable[[Translator], None],
         on_failed: Callable[[str], None],
+        on_asleep: Callable[[], None] = lambda: None,
     ) -> None:
         self._command_line = command_line
         self._preempt = preempt
         self._deliver = deliver
         self._on_ready = on_ready
         self._on_failed = on_failed
+        self._on_asleep = on_asleep
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._snapshot = Snapshot()
         self._time_started_s = time.time()
@@ -117,6 +120,7 @@ class Engine:
         while self._load_and_serve():
             log.info("server is entering sleeping state")
             gc.collect()  # the parts of an engine state refer to each other, and to the model
+            self._on_asleep()
             if not self._wait_for_wake():
                 return
             log.info("server is exiting sleeping state")

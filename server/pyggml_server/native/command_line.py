@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -47,6 +47,8 @@ class Settings:
     n_threads_http: int
     model_name: str
     model_path: str
+    is_router: bool
+    is_offline: bool
     verbosity: int
 
 
@@ -55,6 +57,7 @@ class CommandLine:
 
     def __init__(self, handle: Any, settings: Settings) -> None:
         self._handle = handle
+        self._on_progress: Any = None
         self.settings = settings
 
     @classmethod
@@ -74,6 +77,16 @@ class CommandLine:
             raise UsageError(str(error)) from None
         handle = ffi.gc(out[0], lib.pyggml_args_free)
         return cls(handle, _settings(handle))
+
+    def tell_load_progress(self, tell: Callable[[float], None]) -> None:
+        """Call `tell` with how much of the model is loaded, from 0 to 1, on the thread that loads it."""
+
+        def on_progress(part: float, _: Any) -> bool:
+            tell(part)
+            return True
+
+        self._on_progress = ffi.callback("bool(float, void *)", on_progress)
+        lib.pyggml_args_on_load_progress(self._handle, self._on_progress)
 
     @property
     def handle(self) -> Any:

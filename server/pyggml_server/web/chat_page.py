@@ -64,6 +64,13 @@ class ChatPage:
     def routes(self, prefix: str) -> list[BaseRoute]:
         return [Route(prefix + path, self._file(path[1:] or FIRST).answer) for path in sorted(self.paths)]
 
+    def unpack(self, folder: Path) -> None:
+        """Write its files there as they are, for a server that compresses none."""
+        for name in self._hashes:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(gzip.decompress((self._folder / (name + SUFFIX)).read_bytes()))
+
     def _file(self, name: str) -> PageFile:
         return PageFile(self._folder / (name + SUFFIX), name, f'"{self._hashes[name]}"')
 

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable
 from unittest.mock import patch
 
-from pyggml_server.app import main
 from pyggml_server.engine import startup
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.choice import TransferChoice
+from pyggml_server.main import main
 from pyggml_server.native.runtime import Runtime
 
 _N_POLLS = int(os.environ.get("PYGGML_BENCH_COPY_POLLS", "1"))
