@@ -23,6 +23,7 @@ ARGUMENTS = {
     "test-host-memory": (ONE_MODEL,),
     "test-memory-async-copy": (ALL_MODELS,),
     "test-memory-n-cells": (ALL_MODELS,),
+    "test-outputs-threads": (ONE_MODEL,),
     "test-state-restore-fragmented": ("-m", ONE_MODEL, "-ngl", "99", "-t", "1"),
     "test-state-seq-copy": (FEW_MODELS,),
 }

@@ -25,6 +25,7 @@ WITHOUT_MODEL = (
     "test-io-host",
     "test-kv-cells",
     "test-kv-pos-cells",
+    "test-logits-top",
     "test-seq-staging",
 )
 # it takes a folder, and has a test of its own
@@ -35,6 +36,7 @@ WITH_MODELS = (
     "test-host-memory",
     "test-memory-async-copy",
     "test-memory-n-cells",
+    "test-outputs-threads",
     "test-state-seq-copy",
 )
 
@@ -81,6 +83,11 @@ def test_a_batch_as_wide_as_one_before_gets_the_same_graph(
     done = run([compiled("test-graph-width"), dummy_models / "llama-dense.gguf"], env)
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
     assert done.stdout.count("OK") == 1
+
+
+def test_several_threads_read_the_outputs_of_a_batch(compiled: Compile, dummy_models: Path) -> None:
+    done = run([compiled("test-outputs-threads"), dummy_models / "llama-dense.gguf"], {})
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
 
 
 def test_each_kind_of_memory_says_whether_it_can_be_copied_asynchronously(
