@@ -33,7 +33,8 @@ void pyggml_args_free(pyggml_args * args);
 void pyggml_log(char level, const char * text);
 void pyggml_log_flush(void);
 
-int  pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, pyggml_server ** out, pyggml_error * err);
+int  pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, int32_t n_sampling_threads, pyggml_server ** out,
+                        pyggml_error * err);
 void pyggml_server_free(pyggml_server * server);
 
 struct llama_model *   pyggml_server_model(pyggml_server * server);

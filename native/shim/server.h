@@ -58,8 +58,9 @@ PYGGML_API void pyggml_log_flush(void);
 // -- loading ---------------------------------------------------------------------------------------------------------
 
 // n_bytes_staging: on each device, for asynchronous copies of sequences; 0 = none.
-PYGGML_API int  pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, pyggml_server ** out,
-                                   pyggml_error * err);
+// n_sampling_threads: the calling one counts; 0 = as many as slots and processor allow.
+PYGGML_API int  pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, int32_t n_sampling_threads,
+                                   pyggml_server ** out, pyggml_error * err);
 PYGGML_API void pyggml_server_free(pyggml_server * server);
 
 PYGGML_API struct llama_model *   pyggml_server_model(pyggml_server * server);
@@ -284,7 +285,8 @@ PYGGML_API int pyggml_step_decode(pyggml_server * server, const pyggml_batch_vie
                                   const pyggml_row * rows, int32_t * decode_status, pyggml_error * err);
 
 // For a batch that was decoded with status 0, before any other: waits for it where a row is sampled, samples and accepts
-// every ready row, or takes its embedding, and takes guesses that were wrong out of their slot again.
+// every ready row, or takes its embedding, and takes guesses that were wrong out of their slot again. Rows are sampled on
+// several threads; what one gives does not depend on their number.
 PYGGML_API int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                                   const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err);
 

@@ -169,25 +169,30 @@ void pyggml_drafter::count_accepted(pyggml_task & task, size_t n_accepted) {
     task.stats.n_draft_verif_steps += 1;
 }
 
-llama_tokens pyggml_drafter::verify(pyggml_task & task, int32_t i_batch) {
-    pyggml_task_draft &  draft     = task.draft;
-    const size_t         n_guesses = draft.tokens.size();
+pyggml_verified pyggml_drafter::sample(pyggml_task & task, int32_t i_batch) const {
+    const size_t         n_guesses = task.draft.tokens.size();
     std::vector<int32_t> rows;
     for (size_t i = 0; i <= n_guesses; ++i) {
         rows.push_back(i_batch + int32_t(i));
     }
-    common_sampler_ptr before;
+    pyggml_verified out;
     if (goes_back(rm_tgt, ctx_tgt, n_guesses)) {
-        before.reset(common_sampler_clone(task.sampler.get()));
+        out.before.reset(common_sampler_clone(task.sampler.get()));
     }
-    const auto & probs    = common_speculative_get_synth_probs(spec.get());
-    llama_tokens accepted = probs.empty()
-                                ? common_sampler_sample_and_accept_n(task.sampler.get(), ctx_tgt, rows, draft.tokens)
-                                : accept_by_chance(task, ctx_tgt, rows, probs);
-    const size_t n_wrong  = n_guesses + 1 - accepted.size();
+    const auto & probs = common_speculative_get_synth_probs(spec.get());
+    out.accepted       = probs.empty() ? common_sampler_sample_and_accept_n(task.sampler.get(), ctx_tgt, rows,
+                                                                            task.draft.tokens)
+                                       : accept_by_chance(task, ctx_tgt, rows, probs);
+    return out;
+}
+
+llama_tokens pyggml_drafter::settle(pyggml_task & task, pyggml_verified && verified) {
+    pyggml_task_draft & draft    = task.draft;
+    llama_tokens        accepted = std::move(verified.accepted);
+    const size_t        n_wrong  = draft.tokens.size() + 1 - accepted.size();
     if (n_wrong > 0 && goes_back(rm_tgt, ctx_tgt, n_wrong)) {
         go_back(task, std::move(accepted));
-        common_sampler_copy(before.get(), task.sampler.get());
+        common_sampler_copy(verified.before.get(), task.sampler.get());
         return {};
     }
     common_speculative_accept(spec.get(), task.id_slot, uint16_t(accepted.size() - 1));

@@ -22,6 +22,12 @@ struct pyggml_task_draft {
     std::mt19937             synth_rng;         // --spec-draft-synth-*: acceptance by chance, for benchmarks
 };
 
+// What the target says where a task guessed.
+struct pyggml_verified {
+    llama_tokens       accepted;
+    common_sampler_ptr before; // the sampler as it was, where the context may have to go back; else NULL
+};
+
 // The loaded means of guessing. Exists only where some are in force.
 class pyggml_drafter {
   public:
@@ -47,10 +53,12 @@ class pyggml_drafter {
     // A row of the task is about to be sampled: its first one begins it, later ones add the token that was decoded.
     void enter(pyggml_task & task);
 
-    // Samples the rows from i_batch on, the token that the task had last and its guesses, and keeps what was guessed
-    // right: the tokens that came out, at least one. None where the context could not keep a part of the guesses: it is
-    // as before them then, and the part stays to be verified again.
-    llama_tokens verify(pyggml_task & task, int32_t i_batch);
+    // Samples the rows from i_batch on, the token that the task had last and its guesses, as far as they are right. Any
+    // thread, while nothing else changes the task.
+    pyggml_verified sample(pyggml_task & task, int32_t i_batch) const;
+    // What of that stays: the tokens that came out, at least one. None where the context could not keep a part of the
+    // guesses: it is as before them then, and the part stays to be verified again.
+    llama_tokens settle(pyggml_task & task, pyggml_verified && verified);
 
   private:
     bool goes_back(common_context_seq_rm_type type, llama_context * ctx, size_t n_tokens) const;

@@ -119,8 +119,17 @@ static void load_templates(pyggml_server & server) {
     chat.force_pure_content       = params.force_pure_content_parser;
 }
 
-extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, pyggml_server ** out,
-                                  pyggml_error * err) {
+static std::unique_ptr<pyggml_row_pool> make_row_pool(const common_params & params, int32_t n_threads) {
+    if (n_threads == 0) {
+        n_threads = pyggml_row_pool::n_threads_for(params.n_parallel, params.cpuparams.n_threads);
+    }
+    n_threads = std::min(n_threads, params.n_parallel);
+    SRV_INF("sampling on %d threads\n", n_threads);
+    return std::make_unique<pyggml_row_pool>(n_threads);
+}
+
+extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, int32_t n_sampling_threads,
+                                  pyggml_server ** out, pyggml_error * err) {
     *out = nullptr;
     return pyggml_guard(err, [&] {
         auto server    = std::make_unique<pyggml_server>();
@@ -134,7 +143,8 @@ extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, py
         }
         load_weights(*server);
         settle_abilities(*server);
-        server->drafter = pyggml_drafter::load(*server);
+        server->drafter  = pyggml_drafter::load(*server);
+        server->row_pool = make_row_pool(server->params, n_sampling_threads);
         load_templates(*server);
         SRV_INF("initializing, n_slots = %d, n_ctx_slot = %d, kv_unified = '%s'\n", server->params.n_parallel,
                 server->n_ctx_slot(), server->params.kv_unified ? "true" : "false");

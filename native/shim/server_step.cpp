@@ -1,10 +1,9 @@
-// The two native calls per pass of the engine: decode, and then wait and sample every ready row. Engine thread, no GIL.
-// Between them the device computes: what the engine does there costs nobody anything.
+// The two native calls per pass of the engine: decode, and then wait and sample every ready row. Engine thread, no GIL;
+// rows are sampled side by side on the server's row pool. Between the two calls the device computes: what the engine does
+// there costs nobody anything.
 #include "budget.hpp"
 #include "server_adapters.hpp"
 #include "server_task.hpp"
-
-#include <algorithm>
 
 static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
     std::vector<int32_t>        n_seq_id(in.n_tokens, 1);
@@ -22,53 +21,93 @@ static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
     return llama_decode(ctx, batch);
 }
 
-static void sample_or_verify(pyggml_server & server, const pyggml_row & row, pyggml_row_result & result) {
-    pyggml_task & task = *row.task;
-    if (row.n_draft != int32_t(task.draft.tokens.size())) {
+static void check_row(const pyggml_row & row) {
+    if (row.n_draft != int32_t(row.task->draft.tokens.size())) {
         throw std::logic_error("the batch has " + std::to_string(row.n_draft) + " guesses of a draft of " +
-                               std::to_string(task.draft.tokens.size()) + ": drop the draft, or take all of it");
-    }
-    if (server.drafter) {
-        server.drafter->enter(task);
-    }
-    if (row.n_draft == 0) {
-        pyggml_task_sample(task, server.ctx, row.i_batch, row.n_past, result);
-        return;
-    }
-    const llama_tokens tokens = server.drafter->verify(task, row.i_batch);
-    if (!tokens.empty()) {
-        const int32_t n_past = row.n_past + int32_t(tokens.size()) - 1;
-        pyggml_task_take(task, server.ctx, row.i_batch, tokens, n_past, result);
+                               std::to_string(row.task->draft.tokens.size()) + ": drop the draft, or take all of it");
     }
 }
 
-static void finish_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
-                       pyggml_sampled & out, pyggml_row_result & result) {
+// What can be done to a row beside others, on any thread: it touches the row's task and reads the outputs of the batch.
+static void sample_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
+                       pyggml_row_result & result) {
+    if (row.task->embeds()) {
+        pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
+    } else if (row.n_draft == 0) {
+        pyggml_task_sample(*row.task, server.ctx, row.i_batch, row.n_past, result);
+    } else {
+        result.verified = server.drafter->sample(*row.task, row.i_batch);
+    }
+}
+
+// What the drafter keeps of a row's guesses. Row after row on the engine thread: the drafter and the memory are shared.
+static void settle_row(pyggml_server & server, const pyggml_row & row, pyggml_row_result & result) {
+    if (row.n_draft > 0) {
+        const llama_tokens tokens = server.drafter->settle(*row.task, std::move(result.verified));
+        if (!tokens.empty()) {
+            const int32_t n_past = row.n_past + int32_t(tokens.size()) - 1;
+            pyggml_task_take(*row.task, server.ctx, row.i_batch, tokens, n_past, result);
+        }
+    }
+}
+
+// One step of work on a row. What it throws belongs to this row alone; a row that has failed is left as it is.
+template <class F> static void try_row(pyggml_row_result & result, F && work) noexcept {
+    if (result.failed) {
+        return;
+    }
+    const auto fail = [&](int32_t how, const char * why) {
+        result        = {};
+        result.failed = how;
+        result.payloads.push_back(why);
+    };
     try {
         pyggml_budget budget(pyggml_limits_for_token()); // a grammar may have too many ways to continue
-        if (row.task->embeds()) {
-            pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
-            out.stop = PYGGML_STOP_EMBEDDED;
-        } else {
-            sample_or_verify(server, row, result);
-            out.stop = row.task->stop;
-        }
+        work();
     } catch (const pyggml_budget_exceeded & e) {
         pyggml_give_memory_back();
-        result     = {};
-        out.failed = PYGGML_FAILED_LIMIT;
-        result.payloads.push_back(e.what());
+        fail(PYGGML_FAILED_LIMIT, e.what());
     } catch (const std::exception & e) {
-        result     = {};
-        out.failed = PYGGML_FAILED;
-        result.payloads.push_back(e.what());
+        fail(PYGGML_FAILED, e.what());
+    } catch (...) {
+        fail(PYGGML_FAILED, "an exception of unknown type was thrown");
     }
+}
+
+static void show_row(const pyggml_row & row, pyggml_row_result & result, pyggml_sampled & out) {
     for (const std::string & payload : result.payloads) {
         result.views.push_back({ reinterpret_cast<const uint8_t *>(payload.data()), payload.size() });
     }
     out.tokens     = { result.tokens.data(), int32_t(result.tokens.size()) };
     out.payloads   = result.views.data();
     out.n_payloads = int32_t(result.views.size());
+    out.failed     = result.failed;
+    if (!result.failed) {
+        out.stop = row.task->embeds() ? int32_t(PYGGML_STOP_EMBEDDED) : int32_t(row.task->stop);
+    }
+}
+
+// Samples every row that has an output, side by side.
+static void sample_rows(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row * rows,
+                        const std::vector<int32_t> & ready) {
+    auto & results = server.step_results;
+    for (const int32_t i : ready) {
+        try_row(results[i], [&] {
+            check_row(rows[i]);
+            if (server.drafter && !rows[i].task->embeds()) {
+                server.drafter->enter(*rows[i].task);
+            }
+        });
+    }
+    // the first look at an output brings them into order; after that, looking writes nothing
+    llama_get_sampled_token_ith(server.ctx, rows[ready[0]].i_batch);
+    server.row_pool->run(int32_t(ready.size()), [&](int32_t i) {
+        const pyggml_row & row = rows[ready[i]];
+        try_row(results[ready[i]], [&] { sample_row(server, batch, row, results[ready[i]]); });
+    });
+    for (const int32_t i : ready) {
+        try_row(results[i], [&] { settle_row(server, rows[i], results[i]); });
+    }
 }
 
 extern "C" int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
@@ -82,36 +121,46 @@ extern "C" int pyggml_step_decode(pyggml_server * server, const pyggml_batch_vie
     });
 }
 
+static void count_prompts(int32_t n_rows, const pyggml_row * rows, int64_t now_us) {
+    for (int32_t i = 0; i < n_rows; ++i) {
+        if (rows[i].n_prompt_tokens > 0) {
+            rows[i].task->stats.n_prompt_processed += uint64_t(rows[i].n_prompt_tokens);
+            rows[i].task->stats.set_prompt_last(now_us);
+        }
+    }
+    for (int32_t i = 0; i < n_rows; ++i) {
+        if (rows[i].parent != nullptr) { // before the parent has sampled anything
+            rows[i].task->stats = rows[i].parent->stats;
+        }
+    }
+}
+
 extern "C" int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                                   const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
         for (int32_t i = 0; i < n_rows; ++i) {
             out[i] = {};
         }
-        const bool any = std::any_of(rows, rows + n_rows, [](const pyggml_row & r) { return r.i_batch >= 0; });
-        if (any) {
+        std::vector<int32_t> ready;
+        for (int32_t i = 0; i < n_rows; ++i) {
+            if (rows[i].i_batch >= 0) {
+                ready.push_back(i);
+            }
+        }
+        if (!ready.empty()) {
             llama_synchronize(server->ctx);
         }
         if (server->drafter) {
             server->drafter->follow(*batch);
         }
-        const int64_t now_us = ggml_time_us();
-        server->step_results.assign(size_t(n_rows), {});
-        for (int32_t i = 0; i < n_rows; ++i) {
-            if (rows[i].n_prompt_tokens > 0) {
-                rows[i].task->stats.n_prompt_processed += uint64_t(rows[i].n_prompt_tokens);
-                rows[i].task->stats.set_prompt_last(now_us);
-            }
+        count_prompts(n_rows, rows, ggml_time_us());
+        server->step_results.clear();
+        server->step_results.resize(size_t(n_rows));
+        if (!ready.empty()) {
+            sample_rows(*server, *batch, rows, ready);
         }
-        for (int32_t i = 0; i < n_rows; ++i) {
-            if (rows[i].parent != nullptr) { // before the parent has sampled anything
-                rows[i].task->stats = rows[i].parent->stats;
-            }
-        }
-        for (int32_t i = 0; i < n_rows; ++i) {
-            if (rows[i].i_batch >= 0) {
-                finish_row(*server, *batch, rows[i], out[i], server->step_results[i]);
-            }
+        for (const int32_t i : ready) {
+            show_row(rows[i], server->step_results[i], out[i]);
         }
     });
 }

@@ -1,6 +1,7 @@
 // The objects behind server.h. Internal to the shim.
 #pragma once
 
+#include "row_pool.hpp"
 #include "server.h"
 #include "server_answer.hpp"
 #include "server_draft.hpp"
@@ -23,8 +24,10 @@
 // What a step gave for one row.
 struct pyggml_row_result {
     llama_tokens             tokens;
-    std::vector<std::string> payloads;
+    std::vector<std::string> payloads; // of a row that failed: the message
     std::vector<pyggml_view> views; // of `payloads`
+    pyggml_verified          verified; // of a row with guesses, until they are settled
+    int32_t                  failed = 0; // as in pyggml_sampled
 };
 
 struct pyggml_args {
@@ -47,6 +50,7 @@ struct pyggml_server {
     std::unique_ptr<pyggml_drafter> drafter; // NULL: no speculative decoding. Uses `init`, so it goes first.
     common_context_seq_rm_type      rm_type = COMMON_CONTEXT_SEQ_RM_TYPE_NO;
     std::vector<pyggml_row_result>  step_results; // what pyggml_sampled points to
+    std::unique_ptr<pyggml_row_pool> row_pool;
 
     // The LoRA adapters and the scales for tasks that name none; translations read them while others change them.
     mutable std::mutex                            adapters_mutex;

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from pyggml_server.config import Config, PreemptOptions
+from pyggml_server.config import Config, PreemptOptions, StepOptions
 from pyggml_server.flags import FLAG_BY_NAME, FLAGS, Flag, flag_help
 
 EVERY_VARIABLE = "LLAMA_SERVER_PREEMPT_EVERY"
+THREADS_VARIABLE = "LLAMA_SERVER_SAMPLING_THREADS"
 TRUE_WORDS = ("on", "enabled", "true", "1")
 FALSE_WORDS = ("off", "disabled", "false", "0")
 
@@ -36,10 +37,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     except click.ClickException as refused:
         raise OptionError(_lower_first(refused.format_message()) + _usage_of(refused)) from None
     values.update({field: value for field, value in given.items() if value is not None})
-    values["every_n_tokens"] = _every_n_tokens(environ)
+    values["every_n_tokens"] = _environment_count(environ, EVERY_VARIABLE, "tokens (0 = off)")
     tools_exposed = bool(values.pop("tools_exposed"))
     options = PreemptOptions(**{field: value for field, value in values.items() if value is not None})
-    return Config(llama_argv=llamas, tools_exposed=tools_exposed, preempt=options)
+    n_threads = _environment_count(environ, THREADS_VARIABLE, "threads (0 = as many as slots and processor allow)")
+    return Config(llama_argv=llamas, tools_exposed=tools_exposed, preempt=options, step=StepOptions(n_threads))
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -102,12 +104,11 @@ def _environment_switch(variable: str, environ: Mapping[str, str]) -> bool | Non
     return text in TRUE_WORDS
 
 
-def _every_n_tokens(environ: Mapping[str, str]) -> int:
-    text = environ.get(EVERY_VARIABLE, "0")
-    if not (text.isascii() and text.isdigit()):
+def _environment_count(environ: Mapping[str, str], variable: str, what: str) -> int:
+    text = environ.get(variable, "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise OptionError(
-            f'error while handling environment variable "{EVERY_VARIABLE}": '
-            f"'{text}' is not a number of tokens (0 = off)"
+            f"error while handling environment variable \"{variable}\": '{text}' is not a number of {what}"
         )
     return int(text)
 

@@ -18,9 +18,17 @@ class PreemptOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class StepOptions:
+    """How a step runs. What comes out does not depend on any of it."""
+
+    n_sampling_threads: int = 0  # LLAMA_SERVER_SAMPLING_THREADS; 0 = as many as slots and processor allow
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One start of the server: our options, and the arguments that llama.cpp's own parser gets."""
 
     llama_argv: tuple[str, ...] = ()
     tools_exposed: bool = False  # built-in tools also where anybody may call them
     preempt: PreemptOptions = field(default_factory=PreemptOptions)
+    step: StepOptions = field(default_factory=StepOptions)

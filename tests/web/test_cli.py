@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.cli import OptionError, parse, split, wants_help
-from pyggml_server.config import Config, PreemptOptions
+from pyggml_server.config import Config, PreemptOptions, StepOptions
 from pyggml_server.flags import FLAGS, flag_help, help_text
 
 
@@ -140,3 +140,11 @@ def test_the_program_refuses_a_wrong_value_with_code_1_before_anything_native_is
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("error: invalid value for '--preempt-ram': 'abc'")
+
+
+def test_the_number_of_sampling_threads_comes_from_the_environment() -> None:
+    assert parse([], {}).step == StepOptions(n_sampling_threads=0)
+    assert parse([], {"LLAMA_SERVER_SAMPLING_THREADS": "3"}).step == StepOptions(n_sampling_threads=3)
+    for text in ("-1", "three", "1000000000000"):
+        with pytest.raises(OptionError, match=f"LLAMA_SERVER_SAMPLING_THREADS.*'{text}' is not a number of threads"):
+            parse([], {"LLAMA_SERVER_SAMPLING_THREADS": text})

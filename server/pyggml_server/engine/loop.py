@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyggml_server.config import PreemptOptions
+from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.engine import garbage
 from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.idle_clock import IdleClock
@@ -59,9 +59,11 @@ class Engine:
         on_ready: Callable[[Translator], None],
         on_failed: Callable[[str], None],
         on_asleep: Callable[[], None] = lambda: None,
+        step: StepOptions | None = None,
     ) -> None:
         self._command_line = command_line
         self._preempt = preempt
+        self._step = step or StepOptions()
         self._deliver = deliver
         self._on_ready = on_ready
         self._on_failed = on_failed
@@ -131,7 +133,8 @@ class Engine:
 
         try:
             settings = self._command_line.settings
-            runtime = Runtime.load(self._command_line, staging_bytes(settings, self._preempt))
+            n_bytes_staging = staging_bytes(settings, self._preempt)
+            runtime = Runtime.load(self._command_line, n_bytes_staging, self._step.n_sampling_threads)
             has_slot_files = bool(settings.slot_save_path)
             state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
         except LoadError as error:

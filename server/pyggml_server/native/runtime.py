@@ -135,14 +135,15 @@ class Runtime:
         return self._handle
 
     @classmethod
-    def load(cls, command_line: CommandLine, n_bytes_staging: int = 0) -> Runtime:
+    def load(cls, command_line: CommandLine, n_bytes_staging: int = 0, n_sampling_threads: int = 0) -> Runtime:
         """Load model and context; blocks for as long as that takes. Raises LoadError.
 
-        n_bytes_staging: on each device, for asynchronous copies of sequences.
+        n_bytes_staging     on each device, for asynchronous copies of sequences.
+        n_sampling_threads  for the rows of a step, the engine thread among them; 0: as slots and processor allow.
         """
         out = ffi.new("pyggml_server **")
         try:
-            call(lib.pyggml_server_load, command_line.handle, n_bytes_staging, out)
+            call(lib.pyggml_server_load, command_line.handle, n_bytes_staging, n_sampling_threads, out)
         except PyggmlError as error:
             raise LoadError(_with_remedy(str(error))) from None
         return cls(ffi.gc(out[0], lib.pyggml_server_free), n_bytes_staging > 0)
