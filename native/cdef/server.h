@@ -64,6 +64,7 @@ typedef struct pyggml_server_info {
     int32_t n_ctx_checkpoints;
     int32_t checkpoint_min_step;
     int32_t cache_ram_mib;
+    int32_t is_async;
     int32_t cache_idle_slots;
 } pyggml_server_info;
 
@@ -217,6 +218,7 @@ typedef struct pyggml_sampled {
     const pyggml_view * payloads;
     int32_t             n_payloads;
     int32_t             stop;
+    int32_t             goes_on;
     int32_t             failed;
 } pyggml_sampled;
 
@@ -230,5 +232,5 @@ typedef struct pyggml_batch_view {
 
 int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                                   const pyggml_row * rows, int32_t * decode_status, pyggml_error * err);
-int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err);
+int pyggml_step_sample(pyggml_server * server, int32_t go_on, pyggml_sampled * out, int32_t * decode_status,
+                       pyggml_error * err);

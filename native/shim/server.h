@@ -92,6 +92,7 @@ typedef struct pyggml_server_info {
     int32_t n_ctx_checkpoints; // most checkpoints of one slot; 0 where the memory needs none
     int32_t checkpoint_min_step; // tokens between two of them
     int32_t cache_ram_mib; // -1: no limit, 0: no prompt cache
+    int32_t is_async;      // a device computes the whole model, so that a decode returns before it has ended
     int32_t cache_idle_slots; // idle slots move to the prompt cache when a task starts
 } pyggml_server_info;
 
@@ -268,6 +269,7 @@ typedef struct pyggml_sampled {
     const pyggml_view * payloads;   // streamed tasks: their events; valid until the next step
     int32_t             n_payloads;
     int32_t             stop;       // enum pyggml_stop; not NONE: call pyggml_task_final
+    int32_t             goes_on;    // the last token is in the next batch, which was decoded
     int32_t             failed;     // enum pyggml_failure; not 0: payloads[0] is the message; other rows are unharmed
 } pyggml_sampled;
 
@@ -279,16 +281,20 @@ typedef struct pyggml_batch_view {
     const int8_t *       output;
 } pyggml_batch_view;
 
-// Decodes the batch; a device may still compute it when this returns. All rows agree in `embeds` and in the scales of
+// Decodes the batch and remembers it and its rows; a device may still compute it when this returns. All rows agree in `embeds` and in the scales of
 // their tokens. *decode_status is llama_decode's result.
 PYGGML_API int pyggml_step_decode(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
                                   const pyggml_row * rows, int32_t * decode_status, pyggml_error * err);
 
-// For a batch that was decoded with status 0, before any other: waits for it where a row is sampled, samples and accepts
-// every ready row, or takes its embedding, and takes guesses that were wrong out of their slot again. Rows are sampled on
-// several threads; what one gives does not depend on their number.
-PYGGML_API int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err);
+// For the batch decoded last, with status 0: waits for it where a row is sampled, samples and accepts every ready row, or
+// takes its embedding, and takes guesses that were wrong out of their slot again. `out` has an entry for each row. Rows are
+// sampled on several threads; what one gives does not depend on their number.
+//
+// go_on: the next batch has one token of each row that goes on, and nothing else. It is decoded before this returns, and is
+// the batch decoded last from then on; `goes_on` says which rows are in it, in their order. *decode_status is its
+// llama_decode result, 0 also where there is none: nobody goes on, there are guesses, or a device samples.
+PYGGML_API int pyggml_step_sample(pyggml_server * server, int32_t go_on, pyggml_sampled * out, int32_t * decode_status,
+                                  pyggml_error * err);
 
 #ifdef __cplusplus
 }

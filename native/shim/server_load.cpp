@@ -3,8 +3,10 @@
 
 #include "arg.h"
 #include "chat.h"
+#include "../src/llama-ext.h" // llama_model_n_devices
 #include "speculative.h"
 
+#include <algorithm>
 #include <filesystem>
 
 using json = common_json;
@@ -164,6 +166,19 @@ extern "C" struct llama_context * pyggml_server_context(pyggml_server * server) 
     return server->ctx;
 }
 
+static bool has_overrides(const common_params & params) {
+    const auto & all = params.tensor_buft_overrides; // padded with empty ones
+    return std::any_of(all.begin(), all.end(), [](const auto & one) { return one.pattern != nullptr; });
+}
+
+// No layer on the processor: then a decode is issued, and its end is waited for elsewhere.
+static bool is_async(const pyggml_server & server) {
+    const common_params & params = server.params;
+    const int32_t n_layers = llama_model_n_layer(server.model);
+    return llama_model_n_devices(server.model) > 0 && !params.no_kv_offload && !has_overrides(params) &&
+           (params.n_gpu_layers < 0 || params.n_gpu_layers > n_layers);
+}
+
 extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
         const common_params & params = server->params;
@@ -189,6 +204,7 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->n_ctx_checkpoints       = server->needs_checkpoints ? std::max(0, params.n_ctx_checkpoints) : 0;
         out->checkpoint_min_step     = params.checkpoint_min_step;
         out->cache_ram_mib           = params.cache_ram_mib;
+        out->is_async                = is_async(*server);
         out->cache_idle_slots        = params.cache_idle_slots;
     });
 }

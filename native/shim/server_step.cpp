@@ -1,4 +1,5 @@
-// The two native calls per pass of the engine: decode, and then wait and sample every ready row. Engine thread, no GIL;
+// The two native calls per pass of the engine: decode, and then wait and sample every ready row. The second can decode the
+// next batch too, so that the device computes while Python is told of this one. Engine thread, no GIL;
 // rows are sampled side by side on the server's row pool. Between the two calls the device computes: what the engine does
 // there costs nobody anything.
 #include "budget.hpp"
@@ -117,6 +118,11 @@ extern "C" int pyggml_step_decode(pyggml_server * server, const pyggml_batch_vie
             llama_set_embeddings(server->ctx, rows[0].task->embeds());
             pyggml_use_adapters(server->ctx, rows[0]);
         }
+        server->decoded = {};
+        for (int32_t i = 0; i < batch->n_tokens; ++i) {
+            server->decoded.add(batch->token[i], batch->pos[i], batch->seq_id[i], batch->output[i]);
+        }
+        server->decoded.rows.assign(rows, rows + n_rows);
         *decode_status = decode(server->ctx, *batch);
     });
 }
@@ -135,14 +141,48 @@ static void count_prompts(int32_t n_rows, const pyggml_row * rows, int64_t now_u
     }
 }
 
-extern "C" int pyggml_step_sample(pyggml_server * server, const pyggml_batch_view * batch, int32_t n_rows,
-                                  const pyggml_row * rows, pyggml_sampled * out, pyggml_error * err) {
-    return pyggml_guard(err, [&] {
-        for (int32_t i = 0; i < n_rows; ++i) {
-            out[i] = {};
+// Which rows go on by themselves: each has sampled one token, has not ended, and the host samples the next one too.
+static std::vector<int32_t> rows_that_go_on(const pyggml_server & server) {
+    std::vector<int32_t> found;
+    for (size_t i = 0; i < server.decoded.rows.size(); ++i) {
+        const pyggml_row &        row    = server.decoded.rows[i];
+        const pyggml_row_result & result = server.step_results[i];
+        if (row.task->samples_on_device || row.n_draft > 0 || server.drafter) {
+            return {};
         }
+        if (!result.failed && result.tokens.size() == 1 && row.task->has_next && !row.task->embeds()) {
+            found.push_back(int32_t(i));
+        }
+    }
+    return found;
+}
+
+// Decodes the next token of these rows.
+static int32_t decode_next(pyggml_server & server, const std::vector<int32_t> & going_on, pyggml_sampled * out) {
+    pyggml_decoded next;
+    for (const int32_t i : going_on) {
+        const pyggml_row & row = server.decoded.rows[i];
+        next.rows.push_back({ row.task, int32_t(next.rows.size()), 0, 0, nullptr, row.n_past + 1 });
+        next.add(row.task->last, row.n_past, row.task->id_slot, 1);
+    }
+    server.decoded       = std::move(next);
+    const int32_t status = decode(server.ctx, server.decoded.view());
+    for (const int32_t i : going_on) {
+        out[i].goes_on = status == 0;
+    }
+    return status;
+}
+
+extern "C" int pyggml_step_sample(pyggml_server * server, int32_t go_on, pyggml_sampled * out, int32_t * decode_status,
+                                  pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        const pyggml_batch_view batch  = server->decoded.view();
+        const auto &            rows   = server->decoded.rows;
+        const int32_t           n_rows = int32_t(rows.size());
+        *decode_status                 = 0;
         std::vector<int32_t> ready;
         for (int32_t i = 0; i < n_rows; ++i) {
+            out[i] = {};
             if (rows[i].i_batch >= 0) {
                 ready.push_back(i);
             }
@@ -151,16 +191,20 @@ extern "C" int pyggml_step_sample(pyggml_server * server, const pyggml_batch_vie
             llama_synchronize(server->ctx);
         }
         if (server->drafter) {
-            server->drafter->follow(*batch);
+            server->drafter->follow(batch);
         }
-        count_prompts(n_rows, rows, ggml_time_us());
+        count_prompts(n_rows, rows.data(), ggml_time_us());
         server->step_results.clear();
         server->step_results.resize(size_t(n_rows));
         if (!ready.empty()) {
-            sample_rows(*server, *batch, rows, ready);
+            sample_rows(*server, batch, rows.data(), ready);
         }
         for (const int32_t i : ready) {
             show_row(rows[i], server->step_results[i], out[i]);
+        }
+        const std::vector<int32_t> going_on = go_on ? rows_that_go_on(*server) : std::vector<int32_t>();
+        if (!going_on.empty()) {
+            *decode_status = decode_next(*server, going_on, out);
         }
     });
 }

@@ -30,6 +30,25 @@ struct pyggml_row_result {
     int32_t                  failed = 0; // as in pyggml_sampled
 };
 
+// The batch that was decoded last, and its rows.
+struct pyggml_decoded {
+    std::vector<llama_token>  token;
+    std::vector<llama_pos>    pos;
+    std::vector<llama_seq_id> seq_id;
+    std::vector<int8_t>       output;
+    std::vector<pyggml_row>   rows;
+
+    pyggml_batch_view view() const {
+        return { int32_t(token.size()), token.data(), pos.data(), seq_id.data(), output.data() };
+    }
+    void add(llama_token t, llama_pos p, llama_seq_id s, int8_t wants_output) {
+        token.push_back(t);
+        pos.push_back(p);
+        seq_id.push_back(s);
+        output.push_back(wants_output);
+    }
+};
+
 struct pyggml_args {
     common_params                        params;
     std::optional<common_models_handler> files;                  // which files its models are, once that is known
@@ -49,6 +68,7 @@ struct pyggml_server {
     bool                   needs_checkpoints = false; // part of the memory cannot be rolled back
     std::unique_ptr<pyggml_drafter> drafter; // NULL: no speculative decoding. Uses `init`, so it goes first.
     common_context_seq_rm_type      rm_type = COMMON_CONTEXT_SEQ_RM_TYPE_NO;
+    pyggml_decoded                  decoded;
     std::vector<pyggml_row_result>  step_results; // what pyggml_sampled points to
     std::unique_ptr<pyggml_row_pool> row_pool;
 

@@ -15,6 +15,7 @@ from pyggml_server.config import Config, PreemptOptions, StepOptions
 from pyggml_server.flags import FLAG_BY_NAME, FLAGS, Flag, flag_help
 
 EVERY_VARIABLE = "LLAMA_SERVER_PREEMPT_EVERY"
+AHEAD_VARIABLE = "LLAMA_SERVER_RUN_AHEAD"
 THREADS_VARIABLE = "LLAMA_SERVER_SAMPLING_THREADS"
 TRUE_WORDS = ("on", "enabled", "true", "1")
 FALSE_WORDS = ("off", "disabled", "false", "0")
@@ -41,7 +42,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     tools_exposed = bool(values.pop("tools_exposed"))
     options = PreemptOptions(**{field: value for field, value in values.items() if value is not None})
     n_threads = _environment_count(environ, THREADS_VARIABLE, "threads (0 = as many as slots and processor allow)")
-    return Config(llama_argv=llamas, tools_exposed=tools_exposed, preempt=options, step=StepOptions(n_threads))
+    return Config(
+        llama_argv=llamas,
+        tools_exposed=tools_exposed,
+        preempt=options,
+        step=StepOptions(n_threads, _switch(environ, AHEAD_VARIABLE)),
+    )
 
 
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -95,6 +101,10 @@ def _environment_switch(variable: str, environ: Mapping[str, str]) -> bool | Non
     # as in llama.cpp, the mere presence of the NO_ variable switches off
     if variable.replace("LLAMA_ARG_", "LLAMA_ARG_NO_") in environ:
         return False
+    return _switch(environ, variable)
+
+
+def _switch(environ: Mapping[str, str], variable: str) -> bool | None:
     text = environ.get(variable)
     if text is None:
         return None

@@ -22,6 +22,7 @@ class StepOptions:
     """How a step runs. What comes out does not depend on any of it."""
 
     n_sampling_threads: int = 0  # LLAMA_SERVER_SAMPLING_THREADS; 0 = as many as slots and processor allow
+    runs_ahead: bool | None = None  # LLAMA_SERVER_RUN_AHEAD; None: where a device computes the whole model
 
 
 @dataclass(frozen=True, slots=True)

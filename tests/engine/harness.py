@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pyggml_server.config import PreemptOptions
+from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.engine.loop import Engine
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
 from pyggml_server.native.command_line import CommandLine
@@ -57,7 +57,9 @@ class Running:
 class EngineHarness:
     """Starts an engine on the given arguments; use as a context manager."""
 
-    def __init__(self, argv: Sequence[str], preempt: PreemptOptions | None = None) -> None:
+    def __init__(
+        self, argv: Sequence[str], preempt: PreemptOptions | None = None, step: StepOptions | None = None
+    ) -> None:
         self._ready: queue.Queue[Translator | str] = queue.Queue()
         self._changed = threading.Condition()
         self._running: dict[int, Running] = {}
@@ -66,7 +68,7 @@ class EngineHarness:
         self._ids = itertools.count(1)
         self.n_endings: dict[int, int] = defaultdict(int)
         self.engine = Engine(
-            CommandLine.parse(argv), preempt or PreemptOptions(), self._deliver, self._ready.put, self._ready.put
+            CommandLine.parse(argv), preempt or PreemptOptions(), self._deliver, self._ready.put, self._ready.put, step
         )
 
     def __enter__(self) -> EngineHarness:

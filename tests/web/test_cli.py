@@ -142,6 +142,14 @@ def test_the_program_refuses_a_wrong_value_with_code_1_before_anything_native_is
     assert done.stderr.startswith("error: invalid value for '--preempt-ram': 'abc'")
 
 
+def test_generation_runs_ahead_where_the_environment_says_so() -> None:
+    assert parse([], {}).step.runs_ahead is None
+    assert parse([], {"LLAMA_SERVER_RUN_AHEAD": "on"}).step.runs_ahead is True
+    assert parse([], {"LLAMA_SERVER_RUN_AHEAD": "0"}).step.runs_ahead is False
+    with pytest.raises(OptionError, match=r"LLAMA_SERVER_RUN_AHEAD.*'perhaps' is not one of"):
+        parse([], {"LLAMA_SERVER_RUN_AHEAD": "perhaps"})
+
+
 def test_the_number_of_sampling_threads_comes_from_the_environment() -> None:
     assert parse([], {}).step == StepOptions(n_sampling_threads=0)
     assert parse([], {"LLAMA_SERVER_SAMPLING_THREADS": "3"}).step == StepOptions(n_sampling_threads=3)

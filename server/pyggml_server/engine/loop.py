@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.engine import garbage
 from pyggml_server.engine.admission.dispatch import Dispatcher
+from pyggml_server.engine.batch import run_ahead
 from pyggml_server.engine.idle_clock import IdleClock
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
@@ -137,6 +138,7 @@ class Engine:
             runtime = Runtime.load(self._command_line, n_bytes_staging, self._step.n_sampling_threads)
             has_slot_files = bool(settings.slot_save_path)
             state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
+            state.runs_ahead = runtime.is_async if self._step.runs_ahead is None else self._step.runs_ahead
         except LoadError as error:
             self._on_failed(str(error))
             return False
@@ -163,7 +165,7 @@ class Engine:
         applier = Applier(state)
         idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
-        while self._take_messages(_patience_s(state, dispatcher, has_decoded, idle), dispatcher):
+        while self._take_messages(_patience_s(state, dispatcher, has_decoded, idle), state, dispatcher):
             may_sleep = _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0
             if may_sleep and self._guard.try_close():
                 self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
@@ -173,6 +175,7 @@ class Engine:
                 has_decoded = run_pass(state, dispatcher, applier)
             except Exception as error:
                 log.exception("a pass failed")
+                state.flight = None
                 endings.fail_all(state, str(error))
             self._publish(state, dispatcher)
         dispatcher.cancel_all()
@@ -192,17 +195,29 @@ class Engine:
                 case Stop():
                     return False
 
-    def _take_messages(self, patience_s: float | None, dispatcher: Dispatcher) -> bool:
-        """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end."""
+    def _take_messages(self, patience_s: float | None, state: EngineState, dispatcher: Dispatcher) -> bool:
+        """Take what has arrived; wait so long for the first message, without end if None. False: it is time to end.
+
+        A batch under way ends before the first message is taken: what that changes may be in the batch."""
         while True:
             try:
                 message = self._inbox.get(block=patience_s != 0, timeout=patience_s)
             except queue.Empty:
                 return True
             patience_s = 0
+            if state.flight is not None:
+                self._settle(state, dispatcher)
             if isinstance(message, Stop):
                 return False
             dispatcher.take(message)
+
+    def _settle(self, state: EngineState, dispatcher: Dispatcher) -> None:
+        try:
+            run_ahead.settle(state)
+        except Exception as error:
+            log.exception("a batch under way failed")
+            endings.fail_all(state, str(error))
+        self._publish(state, dispatcher)
 
     def _publish(self, state: EngineState, dispatcher: Dispatcher) -> None:
         if not state.is_busy():

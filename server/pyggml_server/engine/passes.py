@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyggml_server.engine.admission.dispatch import Dispatcher
+from pyggml_server.engine.batch import run_ahead
 from pyggml_server.engine.batch.build import build_batch
 from pyggml_server.engine.batch.context_shift import shift_full_slots
 from pyggml_server.engine.batch.decode import run_batch
@@ -18,6 +19,9 @@ from pyggml_server.planner.plan import Plan
 def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bool:
     """Whether anything was decoded."""
     state.n_passes += 1
+    if state.flight is not None:
+        _pass_in_flight(state, dispatcher)
+        return True
     copies.poll(state)
     dispatcher.place()
     if not state.is_busy():
@@ -32,10 +36,23 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
     parts = build_batch(state, plan)
     waits.before_shift(state)  # building a batch may find one
     if parts:
-        run_batch(state, parts)
+        may_run_ahead = run_ahead.may_go_on(state, plan, has_line=not dispatcher.is_empty)
+        if not (may_run_ahead and run_ahead.begin(state, parts)):
+            run_batch(state, parts)
     else:
         copies.advance_overlapped(state)
     return bool(parts)
+
+
+def _pass_in_flight(state: EngineState, dispatcher: Dispatcher) -> None:
+    """A batch is under way. Its tokens are in their cells, so the plan is the next step's; one with an action is thrown
+    away, since the pass after this one makes it again."""
+    keep_memory_ahead(state)
+    plan = decide(observe(state), state.policy)
+    if run_ahead.may_go_on(state, plan, has_line=not dispatcher.is_empty):
+        run_ahead.go_on(state)
+    else:
+        run_ahead.settle(state)
 
 
 def _plan_pass(state: EngineState, applier: Applier) -> Plan:

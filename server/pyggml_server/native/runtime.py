@@ -71,6 +71,7 @@ class Sample:
     tokens    sampled, in order: all but the last are in the slot already. Empty where no row was sampled, and where a
               draft has to be verified once more: the slot holds what it held before the step.
     payloads  the events of a streamed task.
+    goes_on   the last token is in the next batch already, which a device computes.
     error     why sampling failed, and of which of llama-server's types that is.
     """
 
@@ -79,6 +80,7 @@ class Sample:
     payloads: list[bytes]
     error: str | None = None
     error_type: str = "server_error"
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Runtime:
         self.checkpoint_min_step: int = info.checkpoint_min_step
         self.has_prompt_cache: bool = info.cache_ram_mib != 0
         self.caches_idle_slots: bool = bool(info.cache_idle_slots)
+        self.is_async: bool = bool(info.is_async)
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
         self.context = Context.from_pointer(
             lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified
@@ -188,6 +191,15 @@ class Runtime:
         Returns llama_decode's status (0: done, 1: no room, 2: aborted, -1: refused, < -1: failed) and one Sample per
         row, in order; none unless the status is 0.
         """
+        status = self.decode(batch, rows)
+        if status != 0:
+            return status, []
+        if beside is not None:
+            beside()
+        return 0, self.sample(len(rows))[1]
+
+    def decode(self, batch: BatchArrays, rows: Sequence[Row]) -> int:
+        """The first half of a step: returns llama_decode's status once the batch is issued."""
         view = ffi.new("pyggml_batch_view *")
         view.n_tokens = len(batch.token)
         view.token = ffi.from_buffer("int32_t[]", batch.token)
@@ -202,15 +214,20 @@ class Runtime:
             c_row.parent = ffi.NULL if row.parent is None else row.parent.handle
             c_row.n_prompt_tokens = row.n_prompt_tokens
             c_row.n_past = row.n_past
-        out = ffi.new("pyggml_sampled[]", len(rows))
         status = ffi.new("int32_t *")
         call(lib.pyggml_step_decode, self._handle, view, len(rows), c_rows, status)
-        if status[0] != 0:
-            return status[0], []
-        if beside is not None:
-            beside()
-        call(lib.pyggml_step_sample, self._handle, view, len(rows), c_rows, out)
-        return 0, [_sample(out[i]) for i in range(len(rows))]
+        return int(status[0])
+
+    def sample(self, n_rows: int, *, go_on: bool = False) -> tuple[int, list[Sample]]:
+        """The second half, for the batch that was decoded last, which has `n_rows` rows: wait and sample them.
+
+        With `go_on` the next token of each row that has not ended is decoded too, and its Sample says so: the next call
+        is for that batch. Returns llama_decode's status of it; where that is not 0 nobody goes on.
+        """
+        out = ffi.new("pyggml_sampled[]", n_rows)
+        status = ffi.new("int32_t *")
+        call(lib.pyggml_step_sample, self._handle, go_on, out, status)
+        return int(status[0]), [_sample(out[i]) for i in range(n_rows)]
 
     def new_transfer(self, context: Context) -> pyggml.Transfer:
         """A transfer of a context's sequences, to be closed before the runtime. Raises UnsupportedError."""
@@ -242,7 +259,7 @@ def _sample(sampled: Any) -> Sample:
     if sampled.failed:
         error_type = "invalid_request_error" if sampled.failed == lib.PYGGML_FAILED_LIMIT else "server_error"
         return Sample([], StopType.NONE, [], payloads[0].decode("utf-8", "replace"), error_type)
-    return Sample(_tokens(sampled.tokens), StopType(sampled.stop), payloads)
+    return Sample(_tokens(sampled.tokens), StopType(sampled.stop), payloads, goes_on=bool(sampled.goes_on))
 
 
 def _tokens(view: Any) -> list[int]:

@@ -37,7 +37,7 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
             n_done += len(piece.arrays.token)
             n_width = state.runtime.n_batch
         elif status != STATUS_NO_ROOM:
-            endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
+            fail_decode(state, status)
             return
         elif _free_cells(state):
             continue
@@ -62,22 +62,33 @@ def _decode(state: EngineState, piece: Slice) -> int:
     status, samples = state.runtime.step(piece.arrays, piece.rows, lambda: copies.advance_overlapped(state))
     if status != STATUS_DONE:
         return status
+    take_samples(state, piece.parts, samples, started_s, sum(row.n_prompt_tokens for row in piece.rows))
+    return status
+
+
+def take_samples(
+    state: EngineState, parts: list[Part], samples: list[Sample], started_s: float, n_prompt: int = 0
+) -> None:
+    """A batch was decoded and sampled: count it, move its slots on, and hand their tokens out."""
     now_s = state.clock()
     if any(slot.copy is not None for slot in state.slots):
         state.last_copy_at_s = now_s
     tally = state.counters.tally
     tally.n_decode_total += 1
     tally.n_busy_slots_total += sum(1 for _ in state.busy())
-    n_prompt = sum(row.n_prompt_tokens for row in piece.rows)
     if n_prompt:
         state.counters.count_prompt(n_prompt, now_s - started_s)
     for slot in state.slots:
         slot.has_pending_shift = False  # applied by the decode, for every sequence of the context
     state.pool.note_decoded()
-    for part, sample in zip(piece.parts, samples, strict=True):
+    for part, sample in zip(parts, samples, strict=True):
         if part.slot.job is not None:  # else it ended with its parent, just now
             _advance(state, part, sample, now_s)
-    return status
+
+
+def fail_decode(state: EngineState, status: int) -> None:
+    """A decode failed for another reason than a full pool: whoever has cells there ends."""
+    endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
 
 
 def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> None:

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from pyggml_server.native.runtime import Runtime
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A batch that is on the device while Python goes on: one token of each of these slots, in their lists already."""
+
+    slots: list[Slot]
+    started_s: float
+
+
 @dataclass(slots=True)
 class EngineState:
     """The engine's world. Engine thread only.
@@ -33,6 +41,7 @@ class EngineState:
     pace             how much is sent to the device behind each batch.
     background       runs the copies that no running task waits for; None where copies are synchronous.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
+    runs_ahead       whether generation may run ahead (`batch/run_ahead.py`); `flight` is its batch under way.
     """
 
     runtime: Runtime
@@ -52,6 +61,8 @@ class EngineState:
     n_parks: int = 0
     n_requests: int = 0
     last_copy_at_s: float = float("-inf")
+    runs_ahead: bool = False
+    flight: Flight | None = None
 
     def slot(self, slot_id: int) -> Slot:
         """The slot of that id."""
