@@ -67,8 +67,9 @@ class EngineHarness:
         self._ended: set[int] = set()
         self._ids = itertools.count(1)
         self.n_endings: dict[int, int] = defaultdict(int)
+        options = preempt or PreemptOptions()
         self.engine = Engine(
-            CommandLine.parse(argv), preempt or PreemptOptions(), self._deliver, self._ready.put, self._ready.put, step
+            CommandLine.parse(argv), options, self._deliver, self._ready.put, self._ready.put, step=step
         )
 
     def __enter__(self) -> EngineHarness:
