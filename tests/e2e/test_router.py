@@ -112,7 +112,7 @@ class events_of:  # noqa: N801
         return self.events
 
     def __exit__(self, *_: object) -> None:
-        self._response.close()
+        """Leaves the daemon thread to its reading: closing what it reads would wait for the next event."""
 
     def _read(self) -> None:
         try:

@@ -163,15 +163,15 @@ def test_a_file_that_cannot_be_used_leaves_the_slot_as_it_was(
         assert n_cached(harness.run(**kept(0, id_slot=0))) == 39
 
 
-def test_a_file_whose_rows_are_cut_off_leaves_an_empty_slot(model: Path, tmp_path: Path) -> None:
+def test_a_file_whose_rows_are_cut_off_leaves_the_slot_its_prompt(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "cut.bin"
     with engine(model, n_slots=2) as harness:
         harness.run(**kept(0, id_slot=0))
         act(harness, SlotVerb.SAVE, 0, file)
         file.write_bytes(file.read_bytes()[:-1000])
         assert act(harness, SlotVerb.RESTORE, 0, file)["code"] == 400
-        assert harness.engine.snapshot().slots[0].n_cells == 0
-        assert n_cached(harness.run(**kept(0, id_slot=0))) == 0
+        assert harness.engine.snapshot().slots[0].n_cells > 0
+        assert n_cached(harness.run(**kept(0, id_slot=0))) > 0
 
 
 def test_tokens_that_do_not_belong_to_the_rows_are_refused_and_leave_an_empty_slot(model: Path, tmp_path: Path) -> None:

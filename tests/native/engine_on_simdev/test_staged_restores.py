@@ -58,7 +58,7 @@ def test_while_a_restore_is_under_way_in_staging_the_pool_shows_its_cells_as_fre
         assert stays.result()["tokens_predicted"] == 50
         assert (snapshot.slots[0].state, snapshot.slots[0].is_transferring) == ("restoring", True)
         assert (snapshot.slots[0].n_cells, snapshot.counters.kv_cells_used) == (0, snapshot.slots[1].n_cells)
-        assert (comes_back.n_tokens(), comes_back.notices()) == (60, ["preempted"])
+        assert (comes_back.n_tokens(), comes_back.notices()) == (61, ["preempted"])
         prefetches.release()
         harness.wait(comes_back)
         counters = harness.engine.snapshot().counters
