@@ -6,7 +6,7 @@ takes the copies of those who leave for it, and its own, and the pass that finds
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyggml_server.planner import Policy
 from pyggml_server.planner.policy import VictimPolicy
@@ -35,6 +35,19 @@ setups = st.builds(
 )
 
 
+# A family that has to leave whole for a head that needs the pool to itself.
+ALONE_IN_THE_POOL = [
+    *((1, 30, 1, 1), (0, 3, 1, 1), (2, 3, 1, 1), (0, 1, 1, 1), (0, 1, 1, 1), (0, 1, 1, 1), (0, 1, 1, 1)),
+    *((0, 2, 1, 2), (0, 1, 1, 1), (0, 1, 22, 2), (0, 1, 54, 2), (7, 1, 7, 3), (0, 59, 68, 1)),
+]
+
+
+@example(
+    setup=Setup(n_cells=94, n_slots=3, n_batch=256, copies=Copies.LATE, n_passes_per_copy=3),
+    trace=ALONE_IN_THE_POOL,
+    rotate_s=5,
+    victim=VictimPolicy.OLDEST,
+)
 @given(setup=setups, trace=arrivals, rotate_s=st.sampled_from([5, 20]), victim=st.sampled_from(VictimPolicy))
 def test_a_wait_is_bounded_by_a_turn_of_each_of_the_others(
     setup: Setup, trace: list[tuple[int, int, int, int]], rotate_s: int, victim: VictimPolicy

@@ -15,7 +15,7 @@ from tests.planner.invariants import InvariantError
 from tests.planner.model_engine import ModelEngine
 from tests.planner.model_pool import Copies, ModelPool, Setup
 from tests.planner.model_slot import ModelSlot
-from tests.planner.views import generating, idle, orders, prompting, view_of
+from tests.planner.views import generating, idle, orders, parked, prompting, view_of
 
 POLICY = Policy()
 
@@ -60,6 +60,12 @@ def test_a_family_of_which_one_could_not_be_parked_stays_whole(refused: int) -> 
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2)]
     without_it = beside_a_family(generating(0, 680), refused_parks=frozenset({refused}))
     assert orders(decide(without_it, POLICY)) == [("Park", 0)]
+
+
+def test_a_family_that_leaves_for_a_head_leaves_the_pool_empty() -> None:
+    """The head takes 995 of 1000 cells: without eight steps ahead, which nobody is left to ask for."""
+    view = beside_a_family(parked(0, 995, at_s=10.0))
+    assert orders(decide(view, Policy(rotate_s=30.0))) == [("Park", 1), ("Park", 2), ("Restore", 0)]
 
 
 def test_a_family_that_outgrows_the_pool_is_split_before_one_of_it_fails() -> None:

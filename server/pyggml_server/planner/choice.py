@@ -87,7 +87,7 @@ class Reach:
                 if candidate.n_bytes > self._room_bytes:
                     continue
                 self._most_per_byte = max(self._most_per_byte, share.n_most_cells / candidate.n_bytes)
-            self._n_leaving += 1
+            self._n_leaving += len(candidate.unit)
             self._n_cells += share.n_cells
             self._n_chunk_cells += share.n_chunk_cells
             self._n_ahead_cells += share.n_ahead_cells
@@ -203,15 +203,16 @@ class _Search:
         return [*chosen[:-1], Leaving(best, False)]
 
     def _is_enough(self, chosen: Sequence[Candidate]) -> bool:
-        n_cells = n_chunk_cells = n_ahead_cells = n_counted = 0
+        n_cells = n_chunk_cells = n_ahead_cells = n_counted = n_leaving = 0
         for candidate in chosen:
             share = candidate.share
             n_cells += share.n_cells
             n_chunk_cells += share.n_chunk_cells
             n_ahead_cells += share.n_ahead_cells
             n_counted += candidate.is_counted
+            n_leaving += len(candidate.unit)
         n_most = self._limits.n_counted_most
-        return self._shortage.n_short_without(n_cells, n_chunk_cells, n_ahead_cells, len(chosen)) <= 0 and (
+        return self._shortage.n_short_without(n_cells, n_chunk_cells, n_ahead_cells, n_leaving) <= 0 and (
             n_most is None or n_counted <= n_most
         )
 

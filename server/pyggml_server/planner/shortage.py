@@ -35,7 +35,7 @@ class Shortage:
 
     n_cells          all but what follows; below 0 when there is room.
     n_chunk_cells    prompt chunks. They share a batch: they take at most `n_chunk_most` together.
-    n_ahead_cells    steps ahead, waived once nobody of `n_runners` runs.
+    n_ahead_cells    steps ahead, waived once none of these `n_runners` slots runs.
     is_for_whole     prompts count whole (rule 6), and the steps ahead of each slot with them.
     n_steps_ahead    steps ahead that a leaving slot no longer asks for (rule 3: of those that free cells late).
     """
@@ -53,7 +53,7 @@ class Shortage:
         return self.n_short_without(0, 0, 0, 0)
 
     def n_short_without(self, n_cells: int, n_chunk_cells: int, n_ahead_cells: int, n_leaving: int) -> int:
-        """What is short once so many have left, with shares of these sums."""
+        """What is short once `n_leaving` slots have left, with shares of these sums."""
         n_ahead = self.n_ahead_cells - n_ahead_cells if self.n_runners > n_leaving else 0
         return self.n_cells - n_cells + min(self.n_chunk_cells - n_chunk_cells, self.n_chunk_most) + n_ahead
 
