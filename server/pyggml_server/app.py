@@ -20,6 +20,7 @@ from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.http_server import HttpServer
 from pyggml_server.web.listen import ListenError, SetupError, listen
 from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
+from pyggml_server.web.priority import Priorities
 from pyggml_server.web.service import Backend, Service
 from pyggml_server.web.vertex import VertexRoutes
 
@@ -89,8 +90,9 @@ class Server:
         fetch: Callable[[], None] | None = None,
         tools: ToolsPort | None = None,
         link: RouterLink | None = None,
+        priorities: Priorities | None = None,
     ) -> None:
-        self._service = Service(settings, vertex, chat_page, tools)
+        self._service = Service(settings, vertex, chat_page, tools, priorities)
         self._make_engine = make_engine
         self._fetch = fetch
         self._link = link

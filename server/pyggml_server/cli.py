@@ -7,11 +7,12 @@ are the table in `flags`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import click
 
-from pyggml_server.config import Config, PreemptOptions, StepOptions
+from pyggml_server.config import Config, PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.flags import FLAG_BY_NAME, FLAGS, Flag, flag_help
 
 EVERY_VARIABLE = "LLAMA_SERVER_PREEMPT_EVERY"
@@ -19,6 +20,7 @@ AHEAD_VARIABLE = "LLAMA_SERVER_RUN_AHEAD"
 THREADS_VARIABLE = "LLAMA_SERVER_SAMPLING_THREADS"
 TRUE_WORDS = ("on", "enabled", "true", "1")
 FALSE_WORDS = ("off", "disabled", "false", "0")
+Options = TypeVar("Options", PreemptOptions, ServeOptions)
 
 
 class OptionError(Exception):
@@ -40,12 +42,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     values.update({field: value for field, value in given.items() if value is not None})
     values["every_n_tokens"] = _environment_count(environ, EVERY_VARIABLE, "tokens (0 = off)")
     tools_exposed = bool(values.pop("tools_exposed"))
-    options = PreemptOptions(**{field: value for field, value in values.items() if value is not None})
     n_threads = _environment_count(environ, THREADS_VARIABLE, "threads (0 = as many as slots and processor allow)")
     return Config(
         llama_argv=llamas,
         tools_exposed=tools_exposed,
-        preempt=options,
+        preempt=_options_of(PreemptOptions, values),
+        serve=_options_of(ServeOptions, values),
         step=StepOptions(n_threads, _switch(environ, AHEAD_VARIABLE)),
     )
 
@@ -75,6 +77,11 @@ def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def wants_help(llama_argv: Sequence[str]) -> bool:
     """Whether llama.cpp's parser is going to print its usage and end the process."""
     return any(argument in ("-h", "--help", "--usage") for argument in llama_argv)
+
+
+def _options_of(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Those of the values that are fields of this kind; what is None keeps its default."""
+    return kind(**{f.name: values[f.name] for f in fields(kind) if values.get(f.name) is not None})
 
 
 def _option(flag: Flag) -> click.Option:

@@ -7,14 +7,23 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PreemptOptions:
-    """The `--preempt-*` flags (see docs of each flag in cli.py). Sizes in MiB, times in seconds."""
+    """The `--preempt-*` flags, and what the planner takes of `--priority-*`. Sizes in MiB, times in seconds."""
 
     ram_mib: int | None = None  # None: min(8192, a quarter of available or cgroup memory)
     use_async: bool = True
     staging_mib: int = 256
     policy: str = "smallest"
     rotate_s: float = 30.0
+    priority_age_s: float = 120.0
     every_n_tokens: int = 0  # LLAMA_SERVER_PREEMPT_EVERY; 0 = off
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Who may come in, and with what claim: flags of the web side."""
+
+    priority_best: int = 0
+    priority_keys: str | None = None  # a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +41,5 @@ class Config:
     llama_argv: tuple[str, ...] = ()
     tools_exposed: bool = False  # built-in tools also where anybody may call them
     preempt: PreemptOptions = field(default_factory=PreemptOptions)
+    serve: ServeOptions = field(default_factory=ServeOptions)
     step: StepOptions = field(default_factory=StepOptions)

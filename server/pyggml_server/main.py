@@ -20,6 +20,8 @@ from pyggml_server.log_lines import send_log_to
 from pyggml_server.router.child import RouterLink
 from pyggml_server.signals import Signals
 from pyggml_server.web.chat_page import ChatPage
+from pyggml_server.web.priority import Priorities
+from pyggml_server.web.priority_keys import read_key_classes
 from pyggml_server.web.vertex import VertexError, VertexRoutes
 
 if TYPE_CHECKING:
@@ -100,6 +102,8 @@ def _serve(
     from pyggml_server.engine.loop import Engine
     from pyggml_server.native.tools import Tools
 
+    api_keys = None if link is not None else command_line.settings.api_keys  # which the router keeps to itself
+    priorities = Priorities(config.serve.priority_best, read_key_classes(config.serve.priority_keys, api_keys))
     tools = Tools.start(command_line)
     on_asleep = link.tell_asleep if link is not None else lambda: None
     server = Server(
@@ -112,6 +116,7 @@ def _serve(
         fetch,
         tools,
         link,
+        priorities,
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     signals.watch(server.interrupt)

@@ -27,10 +27,11 @@ class TaskHandle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Compute this task; every outbound message about it carries `task_id`."""
+    """Compute this task; every outbound message about it carries `task_id`. Of a lower `priority` it goes first."""
 
     task_id: int
     task: TaskHandle
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class SlotSnapshot:
     has_next_token: bool = False
     has_new_line: bool = False
     n_remain: int = -1
+    priority: int = 0
     n_decoded: int = 0
     state: str = "idle"
     n_cells: int = 0

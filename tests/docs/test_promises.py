@@ -26,7 +26,7 @@ ids = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 def shown_default(flag: flags.Flag) -> str:
     """The default as a reader sees it. One that is made at start is told in the flag's own help."""
     ours = config.Config()
-    value = getattr(ours if hasattr(ours, flag.field) else ours.preempt, flag.field)
+    value = next(getattr(part, flag.field) for part in (ours, ours.preempt, ours.serve) if hasattr(part, flag.field))
     if value is None:
         told = re.search(r"\(default: (.+)\)$", flag.help)
         assert told is not None, f"{flag.names[0]} has no default to show"

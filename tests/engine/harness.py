@@ -99,7 +99,7 @@ class EngineHarness:
         return said if isinstance(said, str) else None
 
     def start(self, **body: object) -> Running:
-        """Translate and submit a completion; returns at once."""
+        """Translate and submit a completion; returns at once. `priority` goes with it as the web side sends it."""
         return self.start_as(RequestKind.COMPLETION, **body)
 
     def start_as(self, kind: RequestKind, **body: object) -> Running:
@@ -110,7 +110,7 @@ class EngineHarness:
             for task_id in running.task_ids:
                 self._running[task_id] = running
         for task_id, task in zip(running.task_ids, request.tasks, strict=True):
-            self.engine.submit(Submit(task_id, task))
+            self.engine.submit(Submit(task_id, task, int(str(body.get("priority", 0)))))
         return running
 
     def start_call(self, make_call: Callable[[int], Call]) -> int:

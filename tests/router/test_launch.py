@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server import cli
-from pyggml_server.config import PreemptOptions
+from pyggml_server.config import Config, PreemptOptions, ServeOptions
 from pyggml_server.download.hub import Hub
 from pyggml_server.router import launch
 
@@ -30,21 +30,22 @@ def never(_interrupt: Callable[[], None]) -> None:
 
 def test_our_flags_reach_the_models_servers_by_the_environment() -> None:
     given = PreemptOptions(ram_mib=77, use_async=False, staging_mib=5, policy="oldest", rotate_s=2.5)
-    environ = launch.environment({"PATH": "/bin"}, given, None)
-    assert cli.parse([], environ).preempt == given
+    config = Config(preempt=given, serve=ServeOptions(priority_best=-3, priority_keys="classes.txt"))
+    environ = launch.environment({"PATH": "/bin"}, config, None)
+    assert cli.parse([], environ) == config
     assert environ["PATH"] == "/bin"
     assert environ[launch.PYTHON_VARIABLE] == sys.executable
     assert "MODEL_ENDPOINT" not in environ
 
 
 def test_what_is_left_to_its_default_stays_so() -> None:
-    assert cli.parse([], launch.environment({}, PreemptOptions(), None)).preempt == PreemptOptions()
+    assert cli.parse([], launch.environment({}, Config(), None)) == Config()
 
 
 def test_the_router_asks_the_forwarder_and_the_models_servers_the_hub() -> None:
     hub = Hub({"HF_ENDPOINT": "https://mirror"})
     with hub:
-        environ = launch.environment({"MODEL_ENDPOINT": "https://mirror"}, PreemptOptions(), hub)
+        environ = launch.environment({"MODEL_ENDPOINT": "https://mirror"}, Config(), hub)
     assert environ["MODEL_ENDPOINT"] == hub.address
     assert environ["PYGGML_ROUTER_ENDPOINT"] == "https://mirror"
 

@@ -12,6 +12,7 @@ import requests
 from pyggml_server.app import Server
 from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.ports import ToolsPort
+from pyggml_server.web.priority import Priorities
 from pyggml_server.web.vertex import VertexRoutes
 
 from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
@@ -27,9 +28,10 @@ class Running:
         vertex: VertexRoutes | None = None,
         chat_page: ChatPage | None = None,
         tools: ToolsPort | None = None,
+        priorities: Priorities | None = None,
     ) -> None:
         made: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
-        self.server = Server(settings, engine_factory(made), vertex, chat_page, tools=tools)
+        self.server = Server(settings, engine_factory(made), vertex, chat_page, tools=tools, priorities=priorities)
         self.exit_code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -115,9 +117,10 @@ def running(
     vertex: VertexRoutes | None = None,
     chat_page: ChatPage | None = None,
     tools: ToolsPort | None = None,
+    priorities: Priorities | None = None,
 ) -> Iterator[Running]:
     """A server that is ended after the test, whatever happens in it."""
-    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page, tools)
+    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page, tools, priorities)
     try:
         yield server
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.cli import OptionError, parse, split, wants_help
-from pyggml_server.config import Config, PreemptOptions, StepOptions
+from pyggml_server.config import Config, PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.flags import FLAGS, flag_help, help_text
 
 
@@ -19,8 +19,17 @@ def test_without_flags_the_defaults_hold() -> None:
 def test_every_flag_is_understood() -> None:
     switches = ["--no-preempt-async", "--preempt-policy", "oldest"]
     argv = ["--preempt-ram", "512", *switches, "--preempt-staging", "0", "--preempt-rotate", "2.5"]
-    options = PreemptOptions(ram_mib=512, use_async=False, staging_mib=0, policy="oldest", rotate_s=2.5)
-    assert parse(argv, {}) == Config(preempt=options)
+    argv += ["--priority-best", "-3", "--priority-age", "60", "--priority-keys", "classes.txt"]
+    options = PreemptOptions(
+        ram_mib=512,
+        use_async=False,
+        staging_mib=0,
+        policy="oldest",
+        rotate_s=2.5,
+        priority_age_s=60.0,
+    )
+    serve = ServeOptions(priority_best=-3, priority_keys="classes.txt")
+    assert parse(argv, {}) == Config(preempt=options, serve=serve)
 
 
 def test_values_may_follow_an_equals_sign_and_underscores_are_dashes() -> None:

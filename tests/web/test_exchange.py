@@ -50,6 +50,8 @@ def test_tasks_are_submitted_in_order_under_the_exchanges_ids() -> None:
     engine, tasks = Recorder(), [FakeTask(), FakeTask()]
     Exchange(engine, [5, 6]).submit(tasks)
     assert engine.told() == [Submit(5, tasks[0]), Submit(6, tasks[1])]
+    Exchange(engine, [7]).submit(tasks[:1], priority=2)
+    assert engine.told() == [Submit(7, tasks[0], priority=2)]
 
 
 def test_taking_returns_everything_that_waits() -> None:

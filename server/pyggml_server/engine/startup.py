@@ -35,6 +35,7 @@ def build_state(
         is_enabled=why_off is None,
         victim=VictimPolicy(options.policy),
         rotate_s=options.rotate_s,
+        age_s=options.priority_age_s,
         n_preempt_every=options.every_n_tokens,
     )
     choice = _choose_transfers(runtime, options, limit_bytes, why_off)

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from pyggml_server.config import Config, PreemptOptions
+from pyggml_server.config import Config
 from pyggml_server.download.hub import ENDPOINT, Hub
-from pyggml_server.flags import FLAGS
+from pyggml_server.flags import FLAGS, Flag
 from pyggml_server.router.child import ENDPOINT_VARIABLE
 from pyggml_server.signals import Signals
 from pyggml_server.web.chat_page import ChatPage
@@ -49,12 +49,12 @@ def run_router(config: Config, settings: RouterSettings, signals: Signals) -> in
             folder = open_for_now.enter_context(TemporaryDirectory(prefix="pyggml-chat-page-"))
             page.unpack(Path(folder))
             arguments += ["--path", folder]
-        return run(program, arguments, environment(os.environ, config.preempt, hub), signals.watch)
+        return run(program, arguments, environment(os.environ, config, hub), signals.watch)
 
 
-def environment(environ: Mapping[str, str], preempt: PreemptOptions, hub: Hub | None) -> dict[str, str]:
+def environment(environ: Mapping[str, str], config: Config, hub: Hub | None) -> dict[str, str]:
     """What the router and the models' servers get: the router asks the hub by our forwarder, they by their own."""
-    ours = {flag.env: value for flag in FLAGS if (value := _text(getattr(preempt, flag.field, None))) is not None}
+    ours = {flag.env: text for flag in FLAGS if (text := _text(_value_of(flag, config))) is not None}
     asked = {} if hub is None else {ENDPOINT: hub.address, ENDPOINT_VARIABLE: hub.endpoint}
     return {**environ, **ours, **asked, PYTHON_VARIABLE: sys.executable}
 
@@ -72,6 +72,11 @@ def run(
     watch_signals(lambda: os.kill(process, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     return code if code >= 0 else 128 - code
+
+
+def _value_of(flag: Flag, config: Config) -> object:
+    """None for what the models' servers do not get."""
+    return getattr(config.preempt, flag.field, getattr(config.serve, flag.field, None))
 
 
 def _text(value: object) -> str | None:

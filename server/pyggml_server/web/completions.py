@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -52,10 +53,10 @@ class CompletionRoute:
         watched = _WatchedSend(send)
         try:
             async with AsyncExitStack() as owned:
-                translate = self._service.backend.translator.request
-                request = await self._service.in_thread(translate, self._kind, body, abandoned)
+                translate, headers = partial(self._translate, body, abandoned), Headers(scope=scope)
+                request, priority = await self._service.in_thread(translate, headers)
                 owned.push_async_callback(self._free, request)
-                await self._compute(request, owned, scope, receive, watched)
+                await self._compute(request, priority, owned, scope, receive, watched)
         except RequestRefusedError as refused:
             await error_response(refused.status, refused.error)(scope, receive, send)
         except Exception as error:
@@ -64,14 +65,20 @@ class CompletionRoute:
                 await refusal(str(error) or type(error).__name__, "server_error")(scope, receive, send)
             # else the response stays unfinished and uvicorn closes the connection: the client sees that it is cut
 
+    def _translate(self, body: bytes, abandoned: Abandoned, headers: Headers) -> tuple[RequestPort, int]:
+        """The request and its class. Worker thread."""
+        service = self._service
+        priority = service.priorities.of(headers, body)
+        return service.backend.translator.request(self._kind, body, abandoned), priority
+
     async def _compute(
-        self, request: RequestPort, owned: AsyncExitStack, scope: Scope, receive: Receive, send: Send
+        self, request: RequestPort, priority: int, owned: AsyncExitStack, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`owned` frees what the request holds: here, or where a stream that outlives its connection ends."""
         service = self._service
         exchange = service.mailbox.open(service.backend.engine, len(request.tasks))
         owned.callback(service.mailbox.close, exchange)
-        exchange.submit(request.tasks)
+        exchange.submit(request.tasks, priority)
         conversation_id = conversation_of(scope) if self._kind.generates else ""
         response: Response | EventStream
         if conversation_id and request.stream:

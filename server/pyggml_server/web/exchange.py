@@ -39,10 +39,10 @@ class Exchange:
         self._max_waiting_bytes = max_waiting_bytes
         self._arrived = asyncio.Event()
 
-    def submit(self, tasks: Sequence[TaskHandle]) -> None:
+    def submit(self, tasks: Sequence[TaskHandle], priority: int = 0) -> None:
         """Hand every task to the engine, under the ids of this exchange and in their order."""
         for task_id, task in zip(self.task_ids, tasks, strict=True):
-            self._engine.submit(Submit(task_id, task))
+            self._engine.submit(Submit(task_id, task, priority))
 
     def put(self, message: Outbound) -> None:
         """Take in one message of the engine; messages after a task's last one are ignored."""

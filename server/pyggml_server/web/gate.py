@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pyggml_server.web.api_keys import has_valid_key
 from pyggml_server.web.errors import early_refusal
 from pyggml_server.web.page import WORKER_PATH
 from pyggml_server.web.ports import WebSettings
@@ -20,7 +20,6 @@ PUBLIC_PATHS = frozenset({"/health", "/v1/health"})  # exact, without --api-pref
 # those of a page, with the prefix and without it
 PAGE_PATHS = frozenset({"/", "/index.html", WORKER_PATH})
 POOL_PATH = "/pool"  # ours, open as the pages are: it has no numbers in it, and a browser cannot send a key
-BEARER = b"Bearer "
 KEEP_ALIVE_S = 5
 KEEP_ALIVE = (b"keep-alive", b"timeout=%d" % KEEP_ALIVE_S)  # tells clients until when a connection can be used again
 FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
@@ -118,11 +117,3 @@ def is_local_origin(origin: bytes) -> bool:
     if parts.username is not None:
         return False  # no browser's origin names a user
     return parts.scheme in ("http", "https") and parts.hostname in ("localhost", "127.0.0.1", "::1")
-
-
-def has_valid_key(api_keys: tuple[str, ...], headers: dict[bytes, bytes]) -> bool:
-    """Whether the request carries one of the keys, as `Authorization` or `X-Api-Key`; true if no key is set."""
-    if not api_keys:
-        return True
-    given = (headers.get(b"authorization") or headers.get(b"x-api-key") or b"").removeprefix(BEARER)
-    return any(hmac.compare_digest(given, key.encode()) for key in api_keys)

@@ -154,6 +154,7 @@ def _slot(slot: SlotSnapshot, now_s: float) -> dict[str, object]:
         "n_tokens": slot.n_prompt_tokens,
         "n_decoded": slot.n_decoded,
         "n_preempted": slot.n_preempted,
+        "priority": slot.priority,
         "parked_bytes": slot.parked_bytes,
         "parked_ms": slot.parked_ms,
         "waiting_s": None if slot.parked_at_s is None else now_s - slot.parked_at_s,

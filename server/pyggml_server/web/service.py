@@ -20,6 +20,7 @@ from pyggml_server.web.chat_page import ChatPage
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
+from pyggml_server.web.priority import Priorities
 from pyggml_server.web.stream_store import StreamStore
 from pyggml_server.web.vertex import VertexRoutes
 
@@ -44,11 +45,13 @@ class Service:
         vertex: VertexRoutes | None = None,
         chat_page: ChatPage | None = None,
         tools: ToolsPort | None = None,
+        priorities: Priorities | None = None,
     ) -> None:
         self.settings = settings
         self.vertex = vertex
         self.chat_page = chat_page
         self.tools = tools
+        self.priorities = priorities or Priorities()
         self.mailbox = Mailbox()
         self.streams = StreamStore()
         self._backend: Backend | None = None

@@ -63,7 +63,7 @@ class Dispatcher:
 
     def _take_task(self, message: Submit) -> None:
         try:
-            self._queue.add(message.task_id, message.task)  # type: ignore[arg-type]
+            self._queue.add(message.task_id, message.task, message.priority)  # type: ignore[arg-type]
         except Exception as error:
             log.exception("task %d could not be taken in", message.task_id)
             endings.fail_unplaced(self._state, message.task_id, f"got exception: {error}", "server_error")

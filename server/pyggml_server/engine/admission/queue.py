@@ -23,7 +23,8 @@ KEPT_SHARE = 0.5  # a slot that would keep less of what it holds gives it to the
 
 
 class TaskQueue:
-    """The line in front of the slots, first come first served among those whose slot is free."""
+    """The line in front of the slots, by class and then first come first served, among those whose slot is
+    free."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -33,11 +34,11 @@ class TaskQueue:
     def __len__(self) -> int:
         return sum(1 + len(job.children) for job in self._line)
 
-    def add(self, task_id: int, task: Task) -> None:
+    def add(self, task_id: int, task: Task, priority: int = 0) -> None:
         """A new task: into the line. One that cannot ever run does not wait there while all slots are busy."""
         state = self._state
         state.n_requests += 1
-        job = Job(task_id, task, state.n_requests, task.tokens.tolist())
+        job = Job(task_id, task, state.n_requests, task.tokens.tolist(), priority, state.clock())
         if self._joins_its_parent(job):
             return
         refusal = check_admissible(job, state.runtime)
@@ -85,13 +86,23 @@ class TaskQueue:
 
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
-        for job in list(self._line):
+        for job in self._by_class():
             if self._state.is_held_up:
                 return
             chosen = self._choose(job) if self._has_room_for_all(job) else None
             if chosen is not None and not self._exchanges_first(*chosen, job):
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places
                 self._try_to_launch(*chosen, job)
+
+    def _by_class(self) -> list[Job]:
+        """Lower goes first, and then who came first. One that has waited for `--priority-age` is of the best class."""
+        best = min((job.priority for job in self._line), default=0)
+        age_s, now_s = self._state.policy.age_s, self._state.clock()
+
+        def counts_as(job: Job) -> int:
+            return best if 0 < age_s < now_s - job.arrived_at_s else job.priority
+
+        return sorted(self._line, key=counts_as)
 
     def _exchanges_first(self, slot: Slot, loses_much: bool, job: Job) -> bool:
         """Whether the slot, which is the job's from now on, changes prompts while others decode, for which it waits."""

@@ -48,6 +48,7 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         has_new_line=job.task.stats().has_new_line,
         n_remain=-1 if job.task.n_predict == -1 else job.task.n_predict - job.n_decoded,
         n_decoded=job.n_decoded,
+        priority=job.priority,
         state=slot.phase.value,
         n_cells=len(slot.tokens) if slot.holds_cells else 0,
         is_preempted=slot.state.is_preempted,

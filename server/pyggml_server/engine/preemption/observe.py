@@ -47,6 +47,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         n_prompt_left=n_prompt_left,
         n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
         request_order=job.order,
+        priority=job.priority,
         started_at_s=slot.started_at_s,
         resident_since_s=slot.resident_since_s,
         parked_at_s=slot.parked_at_s,

@@ -27,6 +27,8 @@ class Job:
     task: Task
     order: int
     prompt: list[int]
+    priority: int = 0
+    arrived_at_s: float = 0.0
     n_kept: int = 0  # prefix of the slot's tokens that this request reuses
     n_prompt_processed: int = 0
     n_decoded: int = 0
