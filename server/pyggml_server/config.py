@@ -20,10 +20,12 @@ class PreemptOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Who may come in, and with what claim: flags of the web side."""
+    """Who may come in, and with what claim. Times in seconds."""
 
     priority_best: int = 0
     priority_keys: str | None = None  # a file
+    max_queue: int | None = None  # requests that may wait; None: no limit
+    max_queue_s: float = 0.0  # how long one may wait; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

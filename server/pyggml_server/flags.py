@@ -20,6 +20,12 @@ class MebibytesType(click.IntRange):
     name = "whole number of MiB"
 
 
+class CountType(click.IntRange):
+    """A whole number."""
+
+    name = "whole number"
+
+
 class SecondsType(click.FloatRange):
     """A finite number of seconds, 0 or more; plain floats would let `nan` and `inf` through."""
 
@@ -92,7 +98,7 @@ FLAGS = (
         "LLAMA_ARG_PRIORITY_BEST",
         "the lowest `priority` that a request may claim; lower goes first (default: 0)",
         "N",
-        click.IntRange(-1_000_000, 1_000_000),
+        CountType(-1_000_000, 1_000_000),
         section="priority params",
     ),
     Flag(
@@ -113,6 +119,24 @@ FLAGS = (
         "S",
         SecondsType(min=0),
         section="priority params",
+    ),
+    Flag(
+        ("--max-queue",),
+        "max_queue",
+        "LLAMA_ARG_MAX_QUEUE",
+        "requests that may wait for a slot; another one is refused (503) (default: no limit)",
+        "N",
+        CountType(min=0, max=2**31 - 1),
+        section="queue params",
+    ),
+    Flag(
+        ("--max-queue-seconds",),
+        "max_queue_s",
+        "LLAMA_ARG_MAX_QUEUE_SECONDS",
+        "seconds that a request may wait before it begins; then it is refused (503), 0 = no limit (default: 0)",
+        "S",
+        SecondsType(min=0),
+        section="queue params",
     ),
     Flag(
         ("--tools-exposed", "--no-tools-exposed"),

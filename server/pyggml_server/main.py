@@ -109,7 +109,7 @@ def _serve(
     server = Server(
         _with_port_of(vertex, command_line.settings),
         lambda deliver, on_ready, on_failed: Engine(
-            command_line, config.preempt, deliver, on_ready, on_failed, on_asleep, config.step
+            command_line, config.preempt, deliver, on_ready, on_failed, on_asleep, config.step, config.serve
         ),
         vertex,
         ChatPage.in_folder(),

@@ -130,11 +130,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The task ended with an error. `error` is llama-server's JSON error object (code, message, type); last message."""
+    """The task ended with an error. `error` is llama-server's JSON error object (code, message, type); last message.
+
+    retry_after_s  when the client may try again, where that is all that is wrong.
+    """
 
     task_id: int
     status: int
     error: bytes
+    retry_after_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,11 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("requests_finished_total", "Tasks that ended with a result", c.requests_finished_total),
         Value("requests_failed_total", "Tasks that ended with an error", c.requests_failed_total),
         Value(
+            "requests_refused_total",
+            "Those of them that were refused because too many waited, or they too long",
+            c.requests_refused_total,
+        ),
+        Value(
             "requests_cancelled_total",
             "Tasks whose client disconnected, or that a stop ended",
             c.requests_cancelled_total,

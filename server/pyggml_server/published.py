@@ -66,6 +66,7 @@ class Counters:
     requests_deferred: int = 0
     requests_finished_total: int = 0
     requests_failed_total: int = 0
+    requests_refused_total: int = 0
     requests_cancelled_total: int = 0
     preemptions_total: int = 0
     restores_total: int = 0

@@ -88,6 +88,29 @@ def test_after_all_that_the_same_server_still_answers(parking: ServerProcess) ->
     assert answer.json()["content"] == " 7,"
 
 
+def test_a_hundred_clients_that_leave_in_line_cost_no_prompt_tokens_and_make_room_in_it(
+    start_ours: StartServer,
+) -> None:
+    with start_ours("-np", "1", "--context-shift", "--max-queue", "100") as server:
+        body = {"prompt": "Once", "n_predict": -1, "ignore_eos": True, "stream": True}
+        with server.post("/completion", body, stream=True) as busy:
+            lines = busy.iter_lines()  # kept: an iterator that is dropped closes the connection
+            assert next(lines)
+            n_before = server.metric("prompt_tokens_total")
+            in_line = [LeavingClient(server, f"Story {number}:", is_streamed=number % 2 == 0) for number in range(100)]
+            look_until(lambda: server.metric("requests_deferred") == 100)
+            refused = server.post("/completion", {"prompt": "Twice", "n_predict": 1})
+            for client in in_line:
+                client.leave()
+            look_until(lambda: server.metric("requests_deferred") == 0)
+            assert server.metric("prompt_tokens_total") == n_before
+        assert server.post("/completion", {"prompt": "Thrice", "n_predict": 1}).status_code == 200
+        assert server.metric("requests_cancelled_total") == 101
+    assert refused.status_code == 503
+    assert refused.json()["error"]["type"] == "unavailable_error"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 60
+
+
 def free_slots_for(client: LeavingClient, live: list[LeavingClient]) -> None:
     """Requests that are not streamed and older than this one hold slots that only their leaving frees."""
     for older in live[: live.index(client)]:

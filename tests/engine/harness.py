@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pyggml_server.config import PreemptOptions, StepOptions
+from pyggml_server.config import PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.engine.loop import Engine
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, Failed, Finished, Notice, Outbound, Submit, Token
 from pyggml_server.native.command_line import CommandLine
@@ -58,7 +58,11 @@ class EngineHarness:
     """Starts an engine on the given arguments; use as a context manager."""
 
     def __init__(
-        self, argv: Sequence[str], preempt: PreemptOptions | None = None, step: StepOptions | None = None
+        self,
+        argv: Sequence[str],
+        preempt: PreemptOptions | None = None,
+        step: StepOptions | None = None,
+        serve: ServeOptions | None = None,
     ) -> None:
         self._ready: queue.Queue[Translator | str] = queue.Queue()
         self._changed = threading.Condition()
@@ -69,7 +73,7 @@ class EngineHarness:
         self.n_endings: dict[int, int] = defaultdict(int)
         options = preempt or PreemptOptions()
         self.engine = Engine(
-            CommandLine.parse(argv), options, self._deliver, self._ready.put, self._ready.put, step=step
+            CommandLine.parse(argv), options, self._deliver, self._ready.put, self._ready.put, step=step, serve=serve
         )
 
     def __enter__(self) -> EngineHarness:

@@ -28,7 +28,8 @@ def test_every_flag_is_understood() -> None:
         rotate_s=2.5,
         priority_age_s=60.0,
     )
-    serve = ServeOptions(priority_best=-3, priority_keys="classes.txt")
+    argv += ["--max-queue", "20", "--max-queue-seconds", "1.5"]
+    serve = ServeOptions(priority_best=-3, priority_keys="classes.txt", max_queue=20, max_queue_s=1.5)
     assert parse(argv, {}) == Config(preempt=options, serve=serve)
 
 
@@ -98,6 +99,9 @@ def test_the_negative_variable_switches_off_whatever_its_value() -> None:
         (["--preempt-rotate", "nan"], ["--preempt-rotate", "nan"]),
         (["--preempt-rotate", "soon"], ["--preempt-rotate", "'soon' is not a valid number of seconds"]),
         (["--preempt-rotate", "-1"], ["--preempt-rotate", "-1"]),
+        (["--priority-best", "high"], ["--priority-best", "'high' is not a valid whole number"]),
+        (["--priority-best", "-1000001"], ["--priority-best", "-1000001"]),
+        (["--max-queue", "-1"], ["--max-queue", "-1", "0<=x"]),
     ],
 )
 def test_a_wrong_value_is_refused_with_the_flags_usage(argv: list[str], parts: list[str]) -> None:

@@ -42,6 +42,7 @@ OUR_COUNTERS = [
     "restore_scatter_seconds_total",
     "requests_finished_total",
     "requests_failed_total",
+    "requests_refused_total",
     "requests_cancelled_total",
 ]
 OUR_GAUGES = ["preempt_ram_bytes", "pinned_pool_bytes", "side_copies_bytes", "preempt_ram_limit_bytes"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyggml_server.config import PreemptOptions, StepOptions
+from pyggml_server.config import PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.engine import garbage
 from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.batch import run_ahead
@@ -61,10 +61,12 @@ class Engine:
         on_failed: Callable[[str], None],
         on_asleep: Callable[[], None] = lambda: None,
         step: StepOptions | None = None,
+        serve: ServeOptions | None = None,
     ) -> None:
         self._command_line = command_line
         self._preempt = preempt
         self._step = step or StepOptions()
+        self._serving = serve or ServeOptions()
         self._deliver = deliver
         self._on_ready = on_ready
         self._on_failed = on_failed
@@ -138,6 +140,7 @@ class Engine:
             runtime = Runtime.load(self._command_line, n_bytes_staging, self._step.n_sampling_threads)
             has_slot_files = bool(settings.slot_save_path)
             state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
+            state.serve = self._serving
             state.runs_ahead = runtime.is_async if self._step.runs_ahead is None else self._step.runs_ahead
         except LoadError as error:
             self._on_failed(str(error))

@@ -77,7 +77,7 @@ class EventStream:
 def refusal_of(message: Outbound) -> Response | None:
     """The error response that this message asks for, or None."""
     if isinstance(message, Failed):
-        return error_response(message.status, message.error)
+        return error_response(message.status, message.error, message.retry_after_s)
     if isinstance(message, Cancelled):
         return error_response(*error_object(STOPPING_MESSAGE, "unavailable_error"))
     return None

@@ -21,9 +21,12 @@ def json_response(body: bytes, status: int = 200) -> Response:
     return Response(body, status_code=status, headers={"content-type": JSON_TYPE})
 
 
-def error_response(status: int, error: bytes) -> Response:
-    """`error` is the inner JSON object: code, message, type."""
-    return json_response(b'{"error":' + error + b"}", status)
+def error_response(status: int, error: bytes, retry_after_s: int | None = None) -> Response:
+    """`error` is the inner JSON object: code, message, type. `retry_after_s` becomes the header Retry-After."""
+    response = json_response(b'{"error":' + error + b"}", status)
+    if retry_after_s is not None:
+        response.headers["retry-after"] = str(retry_after_s)
+    return response
 
 
 def refusal(message: str, kind: str) -> Response:

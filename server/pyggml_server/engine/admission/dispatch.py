@@ -54,6 +54,7 @@ class Dispatcher:
     def place(self) -> None:
         """Give idle slots to what waits for one. Actions come before tasks: they take one pass and no longer."""
         self._actions.run()
+        self._queue.expire()
         self._queue.place()
 
     def cancel_all(self) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.admission.admissible import check_admissible
+from pyggml_server.engine.admission.line_limits import has_waited_too_long, one_too_many, retry_after_s
 from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.lifecycle import endings
@@ -42,11 +43,16 @@ class TaskQueue:
         if self._joins_its_parent(job):
             return
         refusal = check_admissible(job, state.runtime)
-        if refusal is None or any(slot.is_free_for(job) for slot in state.slots):
-            self._line.append(job)
+        if refusal is not None and not any(slot.is_free_for(job) for slot in state.slots):
+            endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
+            task.close()
             return
-        endings.fail_unplaced(state, task_id, refusal.message, refusal.error_type, **refusal.extra)
-        task.close()
+        self._line.append(job)
+        is_orphan = task.parent is not None and job.n_prompt > 0
+        n_idle = sum(slot.is_idle for slot in state.slots)
+        too_many = job if is_orphan else one_too_many(self._by_class(), n_idle, state.serve.max_queue)
+        if too_many is not None:  # an orphan's request was refused before
+            self._refuse(too_many, f"the server is busy: {state.serve.max_queue} requests wait already (--max-queue)")
 
     def _joins_its_parent(self, job: Job) -> bool:
         """Where a request wants several answers (n > 1) their jobs wait as one, with the first."""
@@ -73,11 +79,37 @@ class TaskQueue:
 
     def _end_as_cancelled(self, *jobs: Job) -> None:
         for job in jobs:
-            for slot in self._state.slots:
-                if slot.reserved_for is job:
-                    slot.reserved_for = None
+            self._leave_reserved_slot(job)
             job.task.close()
             endings.cancel_unplaced(self._state, job.task_id)
+
+    def _leave_reserved_slot(self, job: Job) -> None:
+        for slot in self._state.slots:
+            if slot.reserved_for is job:
+                slot.reserved_for = None
+
+    def _refuse(self, job: Job, message: str) -> None:
+        """Take a job and its children out of the line: it has no hope of a slot soon."""
+        now_s = self._state.clock()
+        longest_s = max(now_s - other.arrived_at_s for other in self._line)
+        self._line.remove(job)
+        for one in (job, *job.children):
+            self._leave_reserved_slot(one)
+            one.task.close()
+            endings.refuse_as_busy(self._state, one.task_id, message, retry_after_s(longest_s))
+
+    def expire(self) -> None:
+        """Refuse those who have waited for longer than `--max-queue-seconds` and have not begun."""
+        state = self._state
+        now_s, limit_s = state.clock(), state.serve.max_queue_s
+        message = f"the server is busy: the request waited for {limit_s:g} seconds (--max-queue-seconds)"
+        for job in list(self._line):
+            if has_waited_too_long(job, now_s, limit_s):
+                self._refuse(job, message)
+        for slot in state.slots:
+            if slot.phase is SlotPhase.STARTED and has_waited_too_long(slot.active_job, now_s, limit_s):
+                state.counters.tally.requests_refused_total += 1 + len(slot.children)
+                endings.fail(state, slot, message, "unavailable_error", retry_after_s=retry_after_s(limit_s))
 
     def cancel_all(self) -> None:
         """Take every task out of the line."""

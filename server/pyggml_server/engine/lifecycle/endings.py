@@ -48,11 +48,20 @@ def fail(state: EngineState, slot: Slot, message: str, error_type: str = "server
         fail(state, other, message, error_type, **extra)
 
 
-def fail_unplaced(state: EngineState, task_id: int, message: str, error_type: str, **extra: int) -> None:
+def fail_unplaced(
+    state: EngineState, task_id: int, message: str, error_type: str, retry_after_s: int | None = None, **extra: int
+) -> None:
     """End a task that has no slot with an error."""
     status, error = error_object(message, error_type, **extra)
     state.counters.tally.requests_failed_total += 1
-    state.outbox.append(Failed(task_id, status, error))
+    state.outbox.append(Failed(task_id, status, error, retry_after_s))
+
+
+def refuse_as_busy(state: EngineState, task_id: int, message: str, retry_after_s: int) -> None:
+    """End a task that has no slot: its client may try again after so many seconds."""
+    state.counters.tally.requests_refused_total += 1
+    log.info("task %d: refused: %s", task_id, message)
+    fail_unplaced(state, task_id, message, "unavailable_error", retry_after_s)
 
 
 def fail_and_clear(state: EngineState, slot: Slot, message: str, error_type: str = "server_error") -> None:

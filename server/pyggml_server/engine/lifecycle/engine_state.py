@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyggml_server.config import ServeOptions
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.reporting.counters import Counters
 from pyggml_server.engine.reporting.recorder import Recorder
@@ -41,6 +42,7 @@ class EngineState:
     pace             how much is sent to the device behind each batch.
     background       runs the copies that no running task waits for; None where copies are synchronous.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
+    serve            how long the line of tasks may get.
     runs_ahead       whether generation may run ahead (`batch/run_ahead.py`); `flight` is its batch under way.
     """
 
@@ -62,6 +64,7 @@ class EngineState:
     n_requests: int = 0
     last_copy_at_s: float = float("-inf")
     runs_ahead: bool = False
+    serve: ServeOptions = field(default_factory=ServeOptions)
     flight: Flight | None = None
 
     def slot(self, slot_id: int) -> Slot:
