@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from importlib.metadata import entry_points
 
 from pyggml.errors import PyggmlError
 from pyggml.ffi import call, lib
@@ -28,6 +27,8 @@ def load_backends() -> None:
     A plug-in that cannot be loaded is reported with a warning, and the others still load. `GGML_BACKEND_PATH` names one
     more library.
     """
+    from importlib.metadata import entry_points  # slow to import, and needed for the first model only
+
     global _is_done
     with _lock:
         if not _is_done:

@@ -7,7 +7,6 @@ issue the copy and return; only `wait`, `cancel`, `close` and the end of the con
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from operator import index
 from typing import Any, Self
@@ -221,6 +220,8 @@ class Transfer(TransferBuffer, Closing):
         return self._ended().__await__()
 
     async def _ended(self) -> Self:
+        import asyncio  # a sixth of the package's import time, and whoever awaits has it already
+
         while not self.done():
             await asyncio.sleep(_POLL_S)
         return self
