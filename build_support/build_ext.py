@@ -1,7 +1,7 @@
-"""The setuptools command: native libraries first, then `_pyggml`, then the libraries into the folder beside it, and the
-chat page into the server's package.
+"""The setuptools command: native libraries first, then `_pyggml`, then the libraries into the folder next to it, and
+the chat page into the server's package.
 
-The module looks for its libraries in _pyggml.libs beside itself ($ORIGIN), wherever it is installed. They are copied
+The module looks for its libraries in _pyggml.libs next to itself ($ORIGIN), wherever it is installed. They are copied
 there last and all at once.
 """
 

@@ -13,8 +13,9 @@ from build_support.layout import Layout
 from build_support.patch_builds import patch_build
 from build_support.patch_programs import programs_since
 from build_support.pin import Pin, read_pin
+from build_support.progress import Say
 from build_support.source import Fetch, fetch_with_pip, sha256_of, unpack_tree
-from build_support.tree import BASE, Say, commit_base, ensure_tree
+from build_support.tree import BASE, commit_base, ensure_tree
 from build_support.variants import files_for
 
 

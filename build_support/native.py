@@ -30,7 +30,7 @@ WITH_REFERENCE = "PYGGML_WITH_LLAMA_SERVER"
 
 @dataclass(frozen=True)
 class NativeBuild:
-    """What a finished build left: the tree it was made of, the libraries to put beside the module, and the chat page
+    """What a finished build left: the tree it was made of, the libraries to put next to the module, and the chat page
     (None: it could not be built)."""
 
     tree: Path

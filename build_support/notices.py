@@ -1,4 +1,4 @@
-"""The licences of what a wheel carries besides our own code, from the tree, as one text beside the libraries.
+"""The licences of what a wheel carries apart from our own code, from the tree, as one text next to the libraries.
 
 A library of the tree that is not named here is an error: the next pin may bring one.
 """

@@ -9,16 +9,13 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from build_support.build_error import BuildError
 from build_support.git import git_output
 from build_support.layout import Layout
-from build_support.source import sha256_of
-
-Say = Callable[[str], None]
+from build_support.progress import Say
+from build_support.source import extract, sha256_of
 
 #: What a build of the libraries does not read.
 LEFT_OUT = (
@@ -75,7 +72,8 @@ def unpack_tree(layout: Layout, say: Say) -> Path:
     with tempfile.TemporaryDirectory(dir=layout.vendor, prefix="unpacking-") as temporary:
         fresh = Path(temporary) / "llama.cpp"
         try:
-            _extract(archive, fresh)
+            with tarfile.open(archive) as tar:
+                extract(tar, fresh)
         except (tarfile.TarError, EOFError, OSError) as error:
             raise BuildError(f"{archive} cannot be unpacked: {error}", "fetch the source package again") from error
         (fresh / STAMP).write_text(wanted, encoding="ascii")
@@ -83,12 +81,3 @@ def unpack_tree(layout: Layout, say: Say) -> Path:
             shutil.rmtree(tree)
         fresh.replace(tree)
     return tree
-
-
-def _extract(archive: Path, folder: Path) -> None:
-    """Time stamps are of now: objects of another version must look old to ninja."""
-    now_s = int(time.time())
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            member.mtime = now_s
-            tar.extract(member, folder, filter="data")

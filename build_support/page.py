@@ -19,7 +19,7 @@ from build_support.layout import Layout
 from build_support.packed_tree import is_packed
 from build_support.page_build import CONFIG, LEFT_BEHIND, build_page
 from build_support.pin import read_pin
-from build_support.tree import Say
+from build_support.progress import Say
 
 PLACE = Path("pyggml_server") / "web" / "chat_page"  # in the package
 WITHOUT = "PYGGML_WITHOUT_PAGE"
@@ -98,9 +98,9 @@ def _build_and_keep(layout: Layout, tree: Path, kept: Path, say: Say, env: Mappi
     kept.parent.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=layout.build, prefix="chat-page-") as folder,
-        tempfile.TemporaryDirectory(dir=kept.parent, prefix=".new-") as beside,
+        tempfile.TemporaryDirectory(dir=kept.parent, prefix=".new-") as unfinished,
     ):
-        fresh = Path(beside) / "page"
+        fresh = Path(unfinished) / "page"
         shutil.copytree(build_page(layout, tree, Path(folder), say, env), fresh)
         if not kept.is_dir():
             fresh.replace(kept)

@@ -1,5 +1,5 @@
 // llama.cpp's own build of its user interface, and with it the licences of all that goes into the page.
-// Copied beside upstream's vite.config.ts; PYGGML_NOTICES names the file that is written.
+// Copied next to upstream's vite.config.ts; PYGGML_NOTICES names the file that is written.
 import upstream from './vite.config';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

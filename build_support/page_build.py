@@ -12,7 +12,7 @@ from build_support.layout import Layout
 from build_support.node import Node, ensure_node
 from build_support.page_files import pack_page
 from build_support.pin import read_pin
-from build_support.tree import Say
+from build_support.progress import Say
 
 CONFIG = "page.vite.config.ts"
 NOTICES = "THIRD-PARTY-NOTICES.txt"

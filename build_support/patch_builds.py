@@ -18,9 +18,10 @@ from build_support.git import git, git_output
 from build_support.groups import groups_of
 from build_support.layout import Layout
 from build_support.patch_programs import MODEL_WRITER, Programs, programs_since, take_models
+from build_support.progress import Say
 from build_support.series import read_patches
 from build_support.tools import Tools, find_tools, require_compiler
-from build_support.tree import BASE, Say, apply_series, ensure_tree
+from build_support.tree import BASE, apply_series, ensure_tree
 
 #: -O0: the programs run for seconds, and are compiled anew for each patch that changes a header.
 FLAGS = "-O0 -Wall -Wextra -Werror=missing-field-initializers"

@@ -93,7 +93,7 @@ def unpack_tree(archive: Path, target: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             target.mkdir()
-            _extract(tar, target)
+            extract(tar, target, place_in_tree)
     except (tarfile.TarError, EOFError, OSError) as error:
         shutil.rmtree(target, ignore_errors=True)
         raise BuildError(f"{archive.name} cannot be unpacked: {error}", f"delete {archive} and try again") from error
@@ -102,12 +102,22 @@ def unpack_tree(archive: Path, target: Path) -> None:
         raise BuildError(f"{archive.name} carries no {INSIDE}CMakeLists.txt", "pin a version that vendors llama.cpp")
 
 
-def _extract(tar: tarfile.TarFile, target: Path) -> None:
-    """Time stamps are of now, not of the archive: objects of another version must look old to ninja."""
-    now_s = time.time()
+def place_in_tree(name: str) -> str | None:
+    """Where a member of the source distribution belongs in the tree; None for what is no part of the tree."""
+    inside = name.partition("/")[2]
+    if not inside.startswith(INSIDE) or inside == f"{INSIDE}.git":
+        return None
+    return inside.removeprefix(INSIDE)
+
+
+def extract(tar: tarfile.TarFile, folder: Path, place: Callable[[str], str | None] = str) -> None:
+    """Unpacks into `folder` what `place` has a name for. Raises TarError, EOFError, OSError.
+
+    Time stamps are of now, not of the archive: objects of another version must look old to ninja.
+    """
+    now_s = int(time.time())
     for member in tar:
-        inside = member.name.partition("/")[2]
-        if not inside.startswith(INSIDE) or inside == f"{INSIDE}.git":
-            continue
-        member.name, member.mtime = inside.removeprefix(INSIDE), int(now_s)
-        tar.extract(member, target, filter="data")
+        name = place(member.name)
+        if name is not None:
+            member.name, member.mtime = name, now_s
+            tar.extract(member, folder, filter="data")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,13 +19,12 @@ from build_support.git import git, git_output
 from build_support.layout import Layout
 from build_support.packed_tree import is_packed, unpack_tree
 from build_support.pin import Pin, read_pin
+from build_support.progress import Say
 from build_support.series import series_files, series_hash
 from build_support.source import Fetch, archive_of, fetch_with_pip
 from build_support.source import unpack_tree as unpack_base
 
 BASE = "refs/heads/base"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -130,22 +128,22 @@ def apply_series(tree: Path, patches: list[Path], say: Say) -> None:
         say(f"patch: {path.name}")
 
 
-def apply_beside(layout: Layout, patches: list[Path], say: Say) -> str:
+def apply_in_second_tree(layout: Layout, patches: list[Path], say: Say) -> str:
     """Applies `patches` on the base in a second work tree, removed afterwards; returns the commit. The tree stays."""
     with tempfile.TemporaryDirectory(dir=layout.vendor, prefix="applying-") as temporary:
-        beside = Path(temporary) / "llama.cpp"
+        second = Path(temporary) / "llama.cpp"
         try:
-            git_output(layout.tree, "worktree", "add", "--quiet", "--detach", str(beside), BASE)
-            apply_series(beside, patches, say)
-            return git_output(beside, "rev-parse", "HEAD")
+            git_output(layout.tree, "worktree", "add", "--quiet", "--detach", str(second), BASE)
+            apply_series(second, patches, say)
+            return git_output(second, "rev-parse", "HEAD")
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(second, ignore_errors=True)
             git(layout.tree, "worktree", "prune")
 
 
 def move_tree(layout: Layout, pin: Pin, say: Say) -> None:
     """Brings the tree to what the series gives now. Files that are the same keep their time stamps."""
-    head = apply_beside(layout, series_files(layout.patches), say)
+    head = apply_in_second_tree(layout, series_files(layout.patches), say)
     stamp_file(layout.tree).unlink(missing_ok=True)
     git_output(layout.tree, "checkout", "--quiet", "--force", "-B", "patched", head)
     write_stamp(layout.tree, Stamp(pin.sha256, series_hash(layout.patches), head))

@@ -1,7 +1,7 @@
 """What of the series applies on another version of the package: patches/variants/VERSION.
 
 Its `series` names the patches that apply there, in order: the first so many of the whole series. A patch that lies
-beside it was rebased for that version and takes the place of the one of the same name; its message stays the same.
+next to it was rebased for that version and takes the place of the one of the same name; its message stays the same.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def variant_problems(patches: Path) -> list[str]:
 
 
 def _message(path: Path) -> bytes:
-    """Author, date, subject and text: all that `git am` takes besides the changes."""
+    """Author, date, subject and text: all that `git am` takes apart from the changes."""
     return path.read_bytes().partition(b"\n---\n")[0]
 
 

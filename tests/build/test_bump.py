@@ -1,4 +1,4 @@
-"""scripts/patches bump and variants: the series on other versions of the package, beside the tree and the pin."""
+"""scripts/patches bump and variants: the series on other versions of the package; tree and pin stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/patches check: it tries the series beside the tree and leaves the tree as it was."""
+"""scripts/patches check: it tries the series in a second work tree and leaves the tree as it was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from build_support.build_error import BuildError
 from build_support.churn import Churn, churn, refuse_churn, table
 from build_support.git import git_output
 from build_support.series import read_series
-from build_support.tree import BASE, apply_beside
+from build_support.tree import BASE, apply_in_second_tree
 from tests.build.conftest import Clone
 
 Commit = Callable[..., str]
@@ -38,9 +38,9 @@ def test_check_reports_every_lint_problem_at_once(patched: Clone) -> None:
         check.check_lint(patched.layout)
 
 
-def test_applying_nothing_beside_the_tree_gives_its_base(patched: Clone) -> None:
+def test_applying_nothing_in_a_second_tree_gives_its_base(patched: Clone) -> None:
     base = git_output(patched.layout.tree, "rev-parse", BASE)
-    assert apply_beside(patched.layout, [], patched.lines.append) == base
+    assert apply_in_second_tree(patched.layout, [], patched.lines.append) == base
 
 
 def test_each_group_is_applied_on_what_it_needs_and_nothing_else(clone: Clone, commit: Commit) -> None:

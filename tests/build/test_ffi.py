@@ -1,4 +1,4 @@
-"""The compiled module: which declarations go in, in which order, and that it finds its libraries beside itself."""
+"""The compiled module: which declarations go in, in which order, and that it finds the libraries next to it."""
 
 from __future__ import annotations
 

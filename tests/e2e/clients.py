@@ -1,4 +1,4 @@
-"""What the tests of real clients share: a server that calls tools, and what its model says.
+"""What the tests of real clients share: the flags of their server (`keyed`), and what its model says.
 
 Heavy clients are in the extra `clients`. Without one its tests are skipped. They fail if PYGGML_TEST_CLIENTS=required.
 """

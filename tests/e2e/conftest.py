@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.download.conftest import authority, authority_file, hub, proxy, registry  # noqa: F401
+from tests.e2e.clients import FLAGS
 from tests.e2e.program import REPOSITORY, ServerProcess, our_program, stock_program
 
 TEMPLATES = REPOSITORY / "vendor/ggml/llama.cpp/models/templates"
@@ -84,6 +85,13 @@ def start_stock(smollm2_path: Path) -> StartServer:
 def qwen(start_ours: StartServer) -> Iterator[ServerProcess]:
     """pyggml-server with a template that writes calls of tools as JSON between tags."""
     with start_ours("-c", "4096", "--chat-template-file", str(TEMPLATES / "Qwen-Qwen3-0.6B.jinja")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def keyed(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """The server of the tests of real clients: its template writes calls of tools, and it asks for an API key."""
+    with start_ours(*FLAGS) as server:
         yield server
 
 

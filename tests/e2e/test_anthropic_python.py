@@ -10,7 +10,6 @@ from anthropic.types import MessageParam, ToolParam
 
 from tests.e2e.clients import (
     CITIES,
-    FLAGS,
     GREETING,
     KEY,
     OPENING,
@@ -19,7 +18,6 @@ from tests.e2e.clients import (
     TOO_LONG_MESSAGE,
     WEATHER,
 )
-from tests.e2e.conftest import StartServer
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hi"}]
@@ -28,15 +26,9 @@ TOOLS: list[ToolParam] = [{"name": "rain", "description": "Weather", "input_sche
 GREEDY = {"temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def server(start_ours: StartServer) -> Iterator[ServerProcess]:
-    with start_ours(*FLAGS) as started:
-        yield started
-
-
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key=KEY, timeout=PATIENCE_S, max_retries=0) as client:
+def client(keyed: ServerProcess) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=keyed.url, api_key=KEY, timeout=PATIENCE_S, max_retries=0) as client:
         yield client
 
 
@@ -84,12 +76,12 @@ def test_the_tokens_of_a_message_are_counted(client: anthropic.Anthropic) -> Non
 
 
 def test_each_mistake_is_the_exception_that_the_client_has_for_it(
-    client: anthropic.Anthropic, server: ServerProcess
+    client: anthropic.Anthropic, keyed: ServerProcess
 ) -> None:
     with pytest.raises(anthropic.BadRequestError, match=TOO_LONG_MESSAGE):
         client.messages.create(model="any", max_tokens=5, messages=[{"role": "user", "content": TOO_LONG}])
     with (
-        anthropic.Anthropic(base_url=server.url, api_key="wrong", max_retries=0) as stranger,
+        anthropic.Anthropic(base_url=keyed.url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(anthropic.AuthenticationError, match="Invalid API Key"),
     ):
         stranger.messages.create(model="any", max_tokens=5, messages=HELLO)

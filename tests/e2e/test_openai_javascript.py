@@ -13,9 +13,8 @@ import pytest
 from build_support.build_error import BuildError
 from build_support.layout import of_this_clone
 from build_support.node import Node, ensure_node
-from tests.e2e.clients import CITIES, FLAGS, GREETING, KEY, OPENING, QUESTION, WEATHER, is_missing
-from tests.e2e.conftest import StartServer
-from tests.e2e.program import PATIENCE_S
+from tests.e2e.clients import CITIES, GREETING, KEY, OPENING, QUESTION, WEATHER, is_missing
+from tests.e2e.program import PATIENCE_S, ServerProcess
 
 PACKAGE = "openai@6.49.0"
 PROGRAM = Path(__file__).with_name("javascript_client.mjs")
@@ -46,18 +45,17 @@ def folder(node: Node) -> Path:
     return folder
 
 
-def test_openai_for_javascript_works_unchanged(start_ours: StartServer, node: Node, folder: Path) -> None:
+def test_openai_for_javascript_works_unchanged(keyed: ServerProcess, node: Node, folder: Path) -> None:
     program = shutil.copy(PROGRAM, folder)
-    with start_ours(*FLAGS) as server:
-        told = {"URL": server.url + "/v1", "KEY": KEY, "QUESTION": QUESTION, "OPENING": OPENING}
-        done = subprocess.run(
-            [node.folder / "node", program],
-            env={**os.environ, **told, "WEATHER": json.dumps(WEATHER)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+    told = {"URL": keyed.url + "/v1", "KEY": KEY, "QUESTION": QUESTION, "OPENING": OPENING}
+    done = subprocess.run(
+        [node.folder / "node", program],
+        env={**os.environ, **told, "WEATHER": json.dumps(WEATHER)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "mistakes": ["AuthenticationError 401", "BadRequestError 400"],

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from tests.e2e.clients import (
     CITIES,
-    FLAGS,
     GREETING,
     KEY,
     OPENING,
@@ -41,15 +40,9 @@ class Sea(BaseModel):
     is_warm: bool
 
 
-@pytest.fixture(scope="module")
-def server(start_ours: StartServer) -> Iterator[ServerProcess]:
-    with start_ours(*FLAGS) as started:
-        yield started
-
-
 @pytest.fixture
-def client(server: ServerProcess) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key=KEY, timeout=PATIENCE_S, max_retries=0) as client:
+def client(keyed: ServerProcess) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=keyed.url + "/v1", api_key=KEY, timeout=PATIENCE_S, max_retries=0) as client:
         yield client
 
 
@@ -121,11 +114,11 @@ def test_a_response_is_answered_whole_and_as_events(client: openai.OpenAI) -> No
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == GREETING
 
 
-def test_several_clients_at_once_are_all_answered(server: ServerProcess) -> None:
+def test_several_clients_at_once_are_all_answered(keyed: ServerProcess) -> None:
     import asyncio
 
     async def ask() -> list[str | None]:
-        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key=KEY, max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=keyed.url + "/v1", api_key=KEY, max_retries=0) as client:
             chats = [
                 client.chat.completions.create(
                     model="any", messages=[{"role": "user", "content": "Hi"}], max_tokens=3, temperature=0
@@ -137,14 +130,14 @@ def test_several_clients_at_once_are_all_answered(server: ServerProcess) -> None
     assert len([text for text in asyncio.run(ask()) if text]) == 6
 
 
-def test_each_mistake_is_the_exception_that_the_client_has_for_it(client: openai.OpenAI, server: ServerProcess) -> None:
+def test_each_mistake_is_the_exception_that_the_client_has_for_it(client: openai.OpenAI, keyed: ServerProcess) -> None:
     with pytest.raises(openai.BadRequestError, match=TOO_LONG_MESSAGE) as too_long:
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": TOO_LONG}], max_tokens=1)
     assert too_long.value.type == "exceed_context_size_error"
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model="any", messages="no list")  # type: ignore[arg-type]
     with (
-        openai.OpenAI(base_url=server.url + "/v1", api_key="wrong", max_retries=0) as stranger,
+        openai.OpenAI(base_url=keyed.url + "/v1", api_key="wrong", max_retries=0) as stranger,
         pytest.raises(openai.AuthenticationError, match="Invalid API Key"),
     ):
         stranger.models.list()

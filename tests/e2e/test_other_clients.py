@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from tests.e2e.clients import (
     CITIES,
-    FLAGS,
     GREETING,
     KEY,
     OPENING,
@@ -25,7 +23,6 @@ from tests.e2e.clients import (
     is_missing,
     module,
 )
-from tests.e2e.conftest import StartServer
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
 # their own deprecations are not ours to mend
@@ -33,34 +30,28 @@ pytestmark = pytest.mark.filterwarnings("default")
 TOOLS = [{"type": "function", "function": {"name": "rain", "description": "Weather", "parameters": WEATHER}}]
 
 
-@pytest.fixture(scope="module")
-def server(start_ours: StartServer) -> Iterator[ServerProcess]:
-    with start_ours(*FLAGS) as started:
-        yield started
-
-
 class TestLangchain:
-    def model(self, server: ServerProcess, key: str = KEY, max_tokens: int = 5) -> Any:
+    def model(self, keyed: ServerProcess, key: str = KEY, max_tokens: int = 5) -> Any:
         options = {"temperature": 0, "max_tokens": max_tokens, "max_retries": 0}
-        return module("langchain_openai").ChatOpenAI(base_url=server.url + "/v1", api_key=key, model="any", **options)
+        return module("langchain_openai").ChatOpenAI(base_url=keyed.url + "/v1", api_key=key, model="any", **options)
 
-    def test_chats_and_streams(self, server: ServerProcess) -> None:
-        model = self.model(server)
+    def test_chats_and_streams(self, keyed: ServerProcess) -> None:
+        model = self.model(keyed)
         assert model.invoke("Hi").content == GREETING
         assert "".join(chunk.content for chunk in model.stream("Hi")) == GREETING
 
-    def test_calls_tools(self, server: ServerProcess) -> None:
-        model = self.model(server, max_tokens=100).bind_tools(TOOLS, tool_choice="required")
+    def test_calls_tools(self, keyed: ServerProcess) -> None:
+        model = self.model(keyed, max_tokens=100).bind_tools(TOOLS, tool_choice="required")
         model = model.bind(extra_body={"cache_prompt": False})  # what is reused of a prompt changes the text a little
         answer = model.invoke([("user", QUESTION), ("assistant", OPENING)])
         assert [call["args"] for call in answer.tool_calls] == [{"city": city} for city in CITIES]
 
-    def test_raises_its_exceptions(self, server: ServerProcess) -> None:
+    def test_raises_its_exceptions(self, keyed: ServerProcess) -> None:
         openai = module("openai")
         with pytest.raises(openai.AuthenticationError, match="Invalid API Key"):
-            self.model(server, key="wrong").invoke("Hi")
+            self.model(keyed, key="wrong").invoke("Hi")
         with pytest.raises(openai.BadRequestError, match=TOO_LONG_MESSAGE):
-            self.model(server).invoke(TOO_LONG)
+            self.model(keyed).invoke(TOO_LONG)
 
 
 class TestLitellm:
@@ -70,31 +61,31 @@ class TestLitellm:
         monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         return module("litellm")
 
-    def ask(self, litellm: Any, server: ServerProcess, text: str = "Hi", key: str = KEY, **options: Any) -> Any:
+    def ask(self, litellm: Any, keyed: ServerProcess, text: str = "Hi", key: str = KEY, **options: Any) -> Any:
         messages = [{"role": "user", "content": text}]
-        address = {"model": "openai/any", "api_base": server.url + "/v1", "api_key": key}
+        address = {"model": "openai/any", "api_base": keyed.url + "/v1", "api_key": key}
         return litellm.completion(**address, messages=messages, max_tokens=5, temperature=0, **options)
 
-    def test_chats_and_streams(self, litellm: Any, server: ServerProcess) -> None:
-        assert self.ask(litellm, server).choices[0].message.content == GREETING
-        chunks = self.ask(litellm, server, stream=True)
+    def test_chats_and_streams(self, litellm: Any, keyed: ServerProcess) -> None:
+        assert self.ask(litellm, keyed).choices[0].message.content == GREETING
+        chunks = self.ask(litellm, keyed, stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == GREETING
 
-    def test_raises_its_exceptions(self, litellm: Any, server: ServerProcess) -> None:
+    def test_raises_its_exceptions(self, litellm: Any, keyed: ServerProcess) -> None:
         with pytest.raises(litellm.AuthenticationError, match="Invalid API Key"):
-            self.ask(litellm, server, key="wrong")
+            self.ask(litellm, keyed, key="wrong")
         with pytest.raises(litellm.ContextWindowExceededError, match=TOO_LONG_MESSAGE):
-            self.ask(litellm, server, TOO_LONG)
+            self.ask(litellm, keyed, TOO_LONG)
 
 
 class TestLlm:
     """The command line program."""
 
-    def run(self, server: ServerProcess, folder: Path, text: str, key: str = KEY) -> subprocess.CompletedProcess[str]:
+    def run(self, keyed: ServerProcess, folder: Path, text: str, key: str = KEY) -> subprocess.CompletedProcess[str]:
         program = Path(sys.executable).with_name("llm")
         if not program.is_file():
             is_missing("llm is not installed: pip install -e '.[clients]'")
-        model = f"- model_id: ours\n  model_name: any\n  api_base: {server.url}/v1\n  api_key_name: ours\n"
+        model = f"- model_id: ours\n  model_name: any\n  api_base: {keyed.url}/v1\n  api_key_name: ours\n"
         (folder / "extra-openai-models.yaml").write_text(model)
         options = ["-o", "temperature", "0", "-o", "max_tokens", "5", "--key", key]
         return subprocess.run(
@@ -107,10 +98,10 @@ class TestLlm:
             check=False,
         )
 
-    def test_chats(self, server: ServerProcess, tmp_path: Path) -> None:
-        done = self.run(server, tmp_path, "Hi")
+    def test_chats(self, keyed: ServerProcess, tmp_path: Path) -> None:
+        done = self.run(keyed, tmp_path, "Hi")
         assert (done.returncode, done.stdout.strip()) == (0, GREETING), done.stderr
 
-    def test_says_what_is_wrong(self, server: ServerProcess, tmp_path: Path) -> None:
-        assert "Invalid API Key" in self.run(server, tmp_path, "Hi", key="wrong").stderr
-        assert "exceeds the available context size" in self.run(server, tmp_path, TOO_LONG).stderr
+    def test_says_what_is_wrong(self, keyed: ServerProcess, tmp_path: Path) -> None:
+        assert "Invalid API Key" in self.run(keyed, tmp_path, "Hi", key="wrong").stderr
+        assert "exceeds the available context size" in self.run(keyed, tmp_path, TOO_LONG).stderr

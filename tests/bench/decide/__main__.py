@@ -7,7 +7,6 @@ call, which are the same on every machine with the same Python.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import sys
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "server"))
 
 from pyggml_server.planner import decide
 
+from tests.bench.command_line import bench_parser
 from tests.bench.decide.instructions import n_instructions
 from tests.bench.decide.scenes import POLICY, SCENES
 
@@ -27,10 +27,7 @@ N_SLOTS = (16, 32, 64, 256)
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench decide", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser = bench_parser("decide", __doc__)
     parser.add_argument("--calls", type=int, default=50, help="calls in each of 40 rounds (default %(default)s)")
     options = parser.parse_args(words)
     rows = measure(options.calls)

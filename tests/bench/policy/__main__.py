@@ -7,7 +7,6 @@ A second table has a mixed load of interactive and batch requests, in one class 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3] / "server"))
 
 from tests.bench.bars_svg import bars_svg
+from tests.bench.command_line import bench_parser
 from tests.bench.policy.classes import classes_table, compare_classes
 from tests.bench.policy.comparison import compare
 from tests.bench.policy.traces import traces
@@ -35,10 +35,7 @@ COLUMNS = {
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench policy", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser = bench_parser("policy", __doc__)
     parser.add_argument("--plot", type=Path, help="write the longest waits as SVG to this file")
     options = parser.parse_args(words)
     rows = compare(traces())

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.command_line import server_parser
 from tests.bench.machine import default_model, ran_on
 from tests.bench.prompt_cache.phases import Load, run_phases
 from tests.bench.stall.servers import running
 
-ROOT = Path(__file__).parents[3]
 WITHOUT_CACHE = ("--cache-ram", "0")
 
 
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         results[variant.name] = run(variant, load)
     print(table(results))
     if options.json:
-        Path(options.json).write_text(json.dumps(document(words, load, results), indent=1) + "\n")
+        options.json.write_text(json.dumps(document(words, load, results), indent=1) + "\n")
     return 0
 
 
@@ -70,23 +70,11 @@ def run(variant: Variant, load: Load) -> dict[str, Any]:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench prompt_cache", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", help="the GGUF file (default: the default model, which is fetched)")
+    parser = server_parser("prompt_cache", __doc__)
     parser.add_argument("--chats", type=int, default=16, help="slots, and chats that come first (default: 16)")
     parser.add_argument("--prompt", type=int, default=200, help="tokens of each chat's prompt (default: 200)")
     parser.add_argument("--tokens", type=int, default=500, help="tokens that each chat generates (default: 500)")
     parser.add_argument("--only", default="", help="names of runs, with commas; default: all")
-    parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")
-    parser.add_argument(
-        "--stock",
-        type=shlex.split,
-        default=[str(ROOT / "build/cmake/bin/llama-server")],
-        help='the llama-server to compare with, "" for none (default: that of the same tree)',
-    )
-    parser.add_argument("--json", help="write the results here")
-    parser.add_argument("server_flags", nargs="*", metavar="-- FLAGS", help="more flags for every server")
     return parser.parse_args(words)
 
 

@@ -15,12 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.bench.command_line import server_parser
 from tests.bench.machine import default_model, ran_on
 from tests.bench.stall.fewest_passes import fewest_passes
 from tests.bench.stall.svg_plot import gaps_svg
 from tests.bench.stall.variants import N_CHATS, Load, Outcome, run, told, variants
-
-ROOT = Path(__file__).parents[3]
 
 
 def main(words: list[str]) -> int:
@@ -48,31 +47,19 @@ def main(words: list[str]) -> int:
         title = f"gaps of the chats that go on, a park every {options.every} tokens"
         Path(options.plot).write_text(gaps_svg(title, {name: result["gaps_s"] for name, result in results.items()}))
     if options.json:
-        Path(options.json).write_text(json.dumps(document(words, load, results), indent=1) + "\n")
+        options.json.write_text(json.dumps(document(words, load, results), indent=1) + "\n")
     return 0
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench stall", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", help="the GGUF file (default: the default model, which is fetched)")
+    parser = server_parser("stall", __doc__)
     parser.add_argument("--prompt", type=int, default=200, help="tokens of each chat's prompt (default: 200)")
     parser.add_argument("--tokens", type=int, default=512, help="tokens that each chat generates (default: 512)")
     parser.add_argument("--every", type=int, default=64, help="tokens between two parks of a chat (default: 64)")
     parser.add_argument("--rounds", type=int, default=1, help="how often all runs are made (default: 1)")
     parser.add_argument("--short", type=int, default=0, help="cells of a pool that fills, 0: no such run (default: 0)")
     parser.add_argument("--only", default="", help="names of runs, with commas; default: all")
-    parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")
-    parser.add_argument(
-        "--stock",
-        type=shlex.split,
-        default=[str(ROOT / "build/cmake/bin/llama-server")],
-        help='the llama-server to compare with, "" for none (default: that of the same tree)',
-    )
-    parser.add_argument("--json", help="write the results here")
     parser.add_argument("--plot", help="write a picture here, as SVG")
-    parser.add_argument("server_flags", nargs="*", metavar="-- FLAGS", help="more flags for every server")
     return parser.parse_args(words)
 
 

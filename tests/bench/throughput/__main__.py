@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.bars_svg import bars_svg
+from tests.bench.command_line import server_parser
 from tests.bench.machine import default_model, ran_on
 from tests.bench.throughput.prompts import measure
 from tests.bench.throughput.rounds import OURS, STOCK, Plan, Variant, generate
 
-ROOT = Path(__file__).parents[3]
 VARIANTS = {
     "cache": Variant(prompt_cache=True, backend_sampling=False),
     "plain": Variant(prompt_cache=False, backend_sampling=False),
@@ -49,33 +49,21 @@ def main(words: list[str]) -> int:
         told["prompts"] = measure(plan, options.long_prompt)
     print(table(told["rows"]))
     if options.json:
-        Path(options.json).write_text(json.dumps(told, indent=1) + "\n")
+        options.json.write_text(json.dumps(told, indent=1) + "\n")
     if options.plot:
         Path(options.plot).write_text(picture(told["rows"]))
     return 0
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench throughput", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", help="the GGUF file (default: the default model, which is fetched)")
+    parser = server_parser("throughput", __doc__)
     parser.add_argument("--chats", default="1,4,16,64", help="numbers of chats (default: 1,4,16,64)")
     parser.add_argument("--prompt", type=int, default=32, help="tokens of each chat's prompt (default: 32)")
     parser.add_argument("--tokens", type=int, default=128, help="tokens that each chat generates (default: 128)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each server (default: 3)")
     parser.add_argument("--variants", default="cache,plain,bs", help="of cache,plain,bs; default: all")
     parser.add_argument("--long-prompt", type=int, default=0, help="tokens of each of sixteen prompts; 0: not measured")
-    parser.add_argument("--ours", type=shlex.split, default=[sys.executable, "-m", "pyggml_server"], help="our server")
-    parser.add_argument(
-        "--stock",
-        type=shlex.split,
-        default=[str(ROOT / "build/cmake/bin/llama-server")],
-        help='the llama-server to compare with, "" for none (default: that of the same tree)',
-    )
-    parser.add_argument("--json", help="write the results here")
     parser.add_argument("--plot", help="draw them here, as SVG")
-    parser.add_argument("server_flags", nargs="*", metavar="-- FLAGS", help="more flags for every server")
     return parser.parse_args(words)
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.bars_svg import bars_svg
+from tests.bench.command_line import ROOT, model_parser
 from tests.bench.machine import default_model, ran_on
 from tests.bench.transfers.program import DIRECTIONS, PATTERNS, build
 from tests.bench.transfers.summary import summaries
 
-ROOT = Path(__file__).parents[3]
 KV_TYPES = "f32,f16,bf16,q8_0,q5_1,q4_0"
 COLUMNS = ("issue_ms", "post_ms", "total_ms", "gb_s", "ratio_to_contiguous")
 
@@ -47,10 +47,7 @@ def main(words: list[str]) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench transfers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", help="the GGUF file (default: the default model, which is fetched)")
+    parser = model_parser("transfers", __doc__)
     parser.add_argument("--cells", type=int, default=1989, help="cells of each sequence (default: 1989)")
     parser.add_argument("--repeats", type=int, default=15, help="parks and restores of each pattern (default: 15)")
     parser.add_argument("--staging", type=int, default=1024, help="MiB of staging memory, 0: none (default: 1024)")
@@ -61,7 +58,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--libraries", type=Path, default=ROOT / "build/cmake/bin", help="where the libraries of the build are"
     )
-    parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--plot", type=Path, help="write a picture here, as SVG")
     return parser.parse_args(words)
 
