@@ -1,4 +1,4 @@
-"""ggml's backends: what is compiled in, what lies beside the libraries, and plug-ins of other packages.
+"""ggml's backends: what is compiled in, what lies next to the libraries, and plug-ins of other packages.
 
 Loaded once per process, before the first model. Any thread may ask for it. The current folder is never searched.
 """

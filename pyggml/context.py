@@ -31,7 +31,7 @@ from pyggml.native_context import borrow_context, own_context
 from pyggml.params import ContextParams
 from pyggml.sequence_states import SequenceStates
 
-# What llama_decode returns beside 0; anything else below 0 is a failed computation.
+# What llama_decode returns apart from 0; anything else below 0 is a failed computation.
 _NO_ROOM, _ABORTED, _INVALID = 1, 2, -1
 
 

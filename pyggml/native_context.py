@@ -78,7 +78,7 @@ class NativeContext(Closing):
         return self._handle
 
     def on_its_thread(self, free: Callable[[CData], None]) -> Callable[[CData], None]:
-        """`free`, for what must not be freed beside this context's calls: another thread leaves it to this one."""
+        """`free`, for what must not be freed during a call of this context: another thread leaves it to this one."""
 
         def free_there(pointer: CData) -> None:
             if threading.get_ident() == self._thread_id or self._handle.closed:

@@ -1,4 +1,4 @@
-"""A pool of pinned host memory that grows without stopping the decodes beside it. The context's thread.
+"""A pool of pinned host memory that grows without stopping the decodes that run meanwhile. The context's thread.
 
 Allocating pinned memory, on whatever thread, stops everybody who uses the device. Locking memory that is mapped
 already does not, if it is done in small pieces: a thread maps huge pages ahead, `advance` locks one piece.

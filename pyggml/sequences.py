@@ -67,7 +67,7 @@ class SequenceMemory(NativeContext):
         if source == destination:
             return
         if not self._copies_by_stream:
-            # beside a copy in flight as well: it says whose the cells are, and moves nothing
+            # also while a copy is in flight: it says whose the cells are, and moves nothing
             self._check_disjoint(source, destination, max(first, 0), last if last >= 0 else _INT32_MAX)
         elif p0 not in (None, 0) or p1 is not None:
             raise UnsupportedError("without kv_unified only a whole sequence can be copied: leave p0 and p1 out")
@@ -198,7 +198,7 @@ class SequenceMemory(NativeContext):
         return self.seq_n_cells(seq_id) != self.seq_n_cells(seq_id, owned_only=True)
 
     def _wait_before_applying(self) -> None:
-        """A shift is one graph over all keys, in place: no copy may read or write beside it."""
+        """A shift is one graph over all keys, in place: no copy may read or write meanwhile."""
         if self._shifted:
             self.transfers.wait_for_all()
 

@@ -193,13 +193,13 @@ class TransferBuffer(ABC):
         return context
 
     def _live_context(self) -> Context:
-        """The context, for a call that may come beside a copy in flight. Raises ClosedError."""
+        """The context, for a call that may come while a copy is in flight. Raises ClosedError."""
         self._handle.pointer()
         self._context.native_pointer()
         return self._context
 
     def _check_thread(self) -> None:
-        """Raises WrongThreadError beside the context's thread, in flight or not; any may once the context is closed."""
+        """Raises WrongThreadError on any thread but the context's, in flight or not. Any may call once it is closed."""
         self._context.check_thread()
 
     def _check_ended(self, what: str) -> None:

@@ -100,7 +100,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def our_program() -> Path:
-    """pyggml-server beside this Python."""
+    """pyggml-server of this Python's environment."""
     return existing(Path(sys.executable).with_name("pyggml-server"), "scripts/setup dev")
 
 

@@ -29,7 +29,7 @@ typedef struct pyggml_bytes {
 
 PYGGML_API void pyggml_bytes_free(pyggml_bytes * bytes);
 
-// Bytes and tokens that stay where they are; how long is said beside each call.
+// Bytes and tokens that stay where they are; how long is said at each call.
 typedef struct pyggml_view {
     const uint8_t * data;
     size_t          size;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-// What the answer says of its task beside the text.
+// What the answer says of its task apart from the text.
 struct pyggml_answer_facts {
     int32_t           n_prompt_tokens       = 0;
     int32_t           n_prompt_tokens_cache = 0;

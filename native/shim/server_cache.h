@@ -1,4 +1,4 @@
-// What the server remembers of prompts beside the slots: llama.cpp's prompt cache in host memory, and the context
+// What the server remembers of prompts outside the slots: llama.cpp's prompt cache in host memory, and the context
 // checkpoints of a slot. Engine thread only.
 #pragma once
 
@@ -70,7 +70,7 @@ typedef struct pyggml_prompt_cache_size {
 
 PYGGML_API void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out);
 
-// -- prompts on their way in or out: copied beside the decoding, by another thread -----------------------------------
+// -- prompts on their way in or out: copied asynchronously, by another thread -----------------------------------------
 
 typedef struct pyggml_kept_prompt pyggml_kept_prompt; // tokens, checkpoints and state of a prompt that is in no cache
 

@@ -39,7 +39,7 @@ class pyggml_drafter {
     llama_context * own_context() const { return has_own_cells ? ctx_dft : nullptr; }
     int32_t         n_max() const { return common_speculative_n_max(spec.get()); }
 
-    // What the drafter remembers of a sequence beside cells, for a checkpoint; may be empty.
+    // What the drafter remembers of a sequence apart from cells, for a checkpoint; may be empty.
     std::vector<uint8_t> state(llama_seq_id seq_id) const;
     void                 set_state(llama_seq_id seq_id, const std::vector<uint8_t> & data);
 

@@ -1,4 +1,4 @@
-// Prompts between the slots and the prompt cache, while their states are copied beside the decoding: see server_cache.h.
+// Prompts between the slots and the prompt cache, while their states are copied asynchronously: see server_cache.h.
 #include "server_cache.hpp"
 
 #include <algorithm>

@@ -29,7 +29,7 @@ static void check_row(const pyggml_row & row) {
     }
 }
 
-// What can be done to a row beside others, on any thread: it touches the row's task and reads the outputs of the batch.
+// What can be done to a row while others are worked on, on any thread: it touches the row's task and reads the outputs of the batch.
 static void sample_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
                        pyggml_row_result & result) {
     if (row.task->embeds()) {

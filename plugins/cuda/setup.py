@@ -28,7 +28,7 @@ def needed_by(library: Path) -> list[str]:
 
 
 class BuildWithLibrary(build_py):
-    """build_py, and the library beside the package's own files."""
+    """build_py, and the library next to the package's own files."""
 
     def run(self) -> None:
         super().run()

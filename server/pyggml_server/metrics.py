@@ -1,4 +1,4 @@
-"""The text that `/metrics` answers: llama-server's `llamacpp:` names unchanged, and those of preemption beside them.
+"""The text that `/metrics` answers: llama-server's `llamacpp:` names unchanged, and those of preemption with them.
 
 A leaf and pure: turns the counters of one snapshot into bytes. Keeps no totals of its own and starts no thread.
 """

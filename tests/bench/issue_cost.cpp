@@ -1,5 +1,5 @@
 // What it costs the thread that decodes to issue the copies of one of four sequences: for a profiler that counts
-// instructions, since no GPU is needed for that. Prints milliseconds too, which mean little beside it.
+// instructions, since no GPU is needed for that. Prints milliseconds too, which mean little by comparison.
 //
 //   python tests/bench/qwen3_4b_shape.py --thin thin.gguf
 //   export GGML_BACKEND_PATH=.../libggml-simdev.so; issue_cost fill thin.gguf state.bin

@@ -31,7 +31,7 @@ PARKED = Arrivals(tokens_s=[0.0, 1.0, 5.0, 6.0], preempted_s=[2.0], resumed_s=[4
 RUNS_ON = Arrivals(tokens_s=[0.0, 1.0, 3.0, 6.0])
 
 
-def test_a_chat_that_is_away_has_no_gap_and_makes_those_of_the_others_count_as_beside_a_copy() -> None:
+def test_a_chat_that_is_away_has_no_gap_and_makes_those_of_the_others_count_as_during_a_copy() -> None:
     assert survivors_gaps([PARKED, RUNS_ON]) == [
         Gap(1.0, False),  # before the park
         Gap(1.0, False),  # after the restore

@@ -1,4 +1,4 @@
-"""The running servers that the end-to-end tests share, and their logs beside each failure."""
+"""The running servers that the end-to-end tests share, and their logs with each failure."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests import server_process
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120.0  # only a broken program takes so long; no test measures time
-# beside these, a program gets no setting of llama.cpp or of ours from the environment
+# apart from these, a program gets no setting of llama.cpp or of ours from the environment
 FOREIGN_PREFIXES = ("LLAMA_", "HF_", "GGML_")
 
 
@@ -77,7 +77,7 @@ class ServerProcess(server_process.ServerProcess):
 
 
 def our_program() -> Path:
-    """pyggml-server as it is installed beside this Python."""
+    """pyggml-server as it is installed with this Python."""
     return _existing(Path(sys.executable).with_name("pyggml-server"), "scripts/setup dev")
 
 

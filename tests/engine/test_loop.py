@@ -44,11 +44,11 @@ class Gate:
         step = Runtime.step
 
         def held_step(
-            runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+            runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *overlapped: Callable[[], None]
         ) -> tuple[int, list[Sample]]:
             self._is_held.set()
             assert self._may_go.wait(TIMEOUT_S)
-            return step(runtime, batch, rows, *beside)
+            return step(runtime, batch, rows, *overlapped)
 
         monkeypatch.setattr(Runtime, "step", held_step)
         self._first = harness.start(prompt="One", n_predict=1)
@@ -137,11 +137,11 @@ def test_only_the_request_that_finds_no_room_ends_when_several_finish_their_prom
     step = Runtime.step
 
     def step_in_a_smaller_pool(
-        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *overlapped: Callable[[], None]
     ) -> tuple[int, list[Sample]]:
         if runtime.context.n_cells_used() + len(batch.token) > n_cells_really:
             return STATUS_NO_ROOM, []
-        return step(runtime, batch, rows, *beside)
+        return step(runtime, batch, rows, *overlapped)
 
     monkeypatch.setattr(Runtime, "step", step_in_a_smaller_pool)
     prompts = ([101] * 9, [102] * 9, [103] * 40)

@@ -1,6 +1,6 @@
 """simdev's C interface in this process: knobs, held events, counts. The file that ggml loaded, opened once more.
 
-And what the tests beside it share: the fixture, and a model of few layers.
+And what the tests next to it share: the fixture, and a model of few layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Where nothing can be copied asynchronously there is no copy object, memory that is not page-locked is called so, and
+// Where nothing can be copied asynchronously there is no copy object, memory that is not pinned is called so, and
 // whatever is freed with a copy in flight waits for it.
 #include "seq_copy.h"
 

@@ -68,7 +68,7 @@ static void transfers_do_not_grow(bool is_regular) {
     CHECK(restore.n_graphs == 1 && restore.n_sets == 2 && restore.n_gets == 0);
 }
 
-CASE(a_comb_of_cells_takes_two_nodes_and_one_transfer_beside_the_indices) {
+CASE(a_comb_of_cells_takes_two_nodes_and_one_transfer_besides_the_indices) {
     transfers_do_not_grow(true);
 }
 

@@ -1,4 +1,4 @@
-// Page-locked host memory, and allocations that only claim to be.
+// Pinned host memory, and allocations that only claim to be.
 #include "simulated.h"
 
 static ggml_backend_buffer_type_t host_type(const Simdev & sim) {

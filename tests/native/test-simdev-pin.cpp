@@ -1,4 +1,4 @@
-// Page-locking of the caller's memory in place.
+// Pinning of the caller's memory in place.
 #include <csignal>
 #include <unistd.h>
 

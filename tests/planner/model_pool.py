@@ -273,7 +273,7 @@ class ModelPool:
                 slot.buffer_bytes = 0
 
     def _bring_in(self, slot: ModelSlot) -> None:
-        """Its state is in staging memory: it runs in this pass, beside the last part of its copy."""
+        """Its state is in staging memory: it runs in this pass, during the last part of its copy."""
         slot.phase, slot.is_promised, slot.is_in_pool = slot.former, False, True
         slot.n_passes_to_completion = 1
         require(self.n_used <= self.setup.n_cells, "cells are never overcommitted", f"{self.n_used} once {slot} is in")

@@ -56,7 +56,7 @@ def sets_of(slots: Sequence[SlotView]) -> list[Set]:
 
 
 def fits(view: View, chosen: Set) -> bool:
-    """Rule 8: the states of all of these beside what is held for good; idle buffers of others are given back."""
+    """Rule 8: the states of all of these, besides what is held for good; idle buffers of others are given back."""
     if view.ram_limit_bytes is None:
         return True
     running = (SlotPhase.GENERATING, SlotPhase.PROCESSING_PROMPT)

@@ -20,8 +20,8 @@ from tests.planner.views import generating, idle, orders, parked, prompting, vie
 POLICY = Policy()
 
 
-def beside_a_family(*others: SlotView, **changes: object) -> View:
-    """Slots 1 and 2 share 300 cells and own 10 each, beside `others`."""
+def family_and(*others: SlotView, **changes: object) -> View:
+    """Slots 1 and 2 share 300 cells and own 10 each, and there are `others`."""
     family = [generating(i, 310, n_cells_owned=10, group_id=7) for i in (1, 2)]
     n_used = 320 + sum(other.n_cells_owned for other in others)
     return view_of(*others, *family, n_cells_used=n_used, groups=(GroupView(7, 320, 320),), **changes)
@@ -35,14 +35,14 @@ def after(view: View, *actions: Action) -> Ledger:
 
 
 def test_the_cells_of_a_member_that_fails_come_off_its_familys_count() -> None:
-    left = after(beside_a_family(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
+    left = after(family_and(), FailContext(2, Reason.NOBODY_CAN_BE_PARKED))
     assert left.slot(2) == SlotView(2, SlotPhase.IDLE)
     assert left.n_cells_used == n_owned_cells(left, (left.slot(1),)) == 310
 
 
 def test_the_park_of_the_one_that_is_left_frees_no_more_than_there_is() -> None:
     fail = FailContext(2, Reason.NOBODY_CAN_BE_PARKED)
-    gone = after(beside_a_family(generating(0, 600)), fail, Park(1, Reason.STEP_SHORT))
+    gone = after(family_and(generating(0, 600)), fail, Park(1, Reason.STEP_SHORT))
     assert gone.n_cells_used == 600
 
 
@@ -50,15 +50,15 @@ def test_the_parks_of_a_family_follow_one_another() -> None:
     """They and another leave for a chunk of 460; the buffer that is given back for it comes before both."""
     coming_in = prompting(4, 200, n_left=460, has_run_since_restore=False)
     chats = (generating(0, 150), generating(3, 330, has_pending_shift=True), idle(5, buffer_bytes=200))
-    plan = decide(beside_a_family(*chats, coming_in, ram_limit_bytes=800), POLICY)
+    plan = decide(family_and(*chats, coming_in, ram_limit_bytes=800), POLICY)
     assert orders(plan) == [("GiveBackBuffer", 5), ("Park", 1), ("Park", 2), ("Park", 0)]
 
 
 @pytest.mark.parametrize("refused", [1, 2])
 def test_a_family_of_which_one_could_not_be_parked_stays_whole(refused: int) -> None:
-    crowded = beside_a_family(generating(0, 680))
+    crowded = family_and(generating(0, 680))
     assert orders(decide(crowded, POLICY)) == [("Park", 1), ("Park", 2)]
-    without_it = beside_a_family(generating(0, 680), refused_parks=frozenset({refused}))
+    without_it = family_and(generating(0, 680), refused_parks=frozenset({refused}))
     assert orders(decide(without_it, POLICY)) == [("Park", 0)]
 
 
@@ -83,7 +83,7 @@ def test_of_a_family_that_outgrows_pool_and_host_memory_one_is_computed_again() 
 
 
 def test_a_member_that_leaves_takes_its_own_cells_and_shares_nothing_any_more() -> None:
-    gone = after(beside_a_family(), Park(2, Reason.STEP_SHORT, leaves_group=True))
+    gone = after(family_and(), Park(2, Reason.STEP_SHORT, leaves_group=True))
     assert (gone.n_cells_used, gone.slot(2).group_id, gone.slot(2).n_cells) == (310, None, 310)
     assert n_owned_cells(gone, (gone.slot(1),)) == 310
 

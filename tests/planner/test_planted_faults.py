@@ -85,7 +85,7 @@ def test_forgetting_to_park_overcommits_the_pool(copies: Copies) -> None:
     assert broken(without(Park, WaitForPark), setup) == "cells are never overcommitted"
 
 
-def test_decoding_beside_a_park_that_has_not_freed_its_cells_overcommits_the_pool() -> None:
+def test_decoding_during_a_park_that_has_not_freed_its_cells_overcommits_the_pool() -> None:
     setup = Setup(n_cells=100, n_batch=32, copies=Copies.LATE, n_passes_per_copy=30, keeps_prompts=False)
     assert broken(without(WaitForPark), setup) == "cells are never overcommitted"
 

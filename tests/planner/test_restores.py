@@ -105,7 +105,7 @@ def test_new_prompts_do_not_overtake_a_waiting_head() -> None:
     assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(2, Reason.HEAD_WAITS)
 
 
-def test_a_prompt_runs_beside_a_head_that_would_still_be_admitted_after_the_whole_of_it() -> None:
+def test_a_prompt_runs_with_a_head_that_would_still_be_admitted_after_the_whole_of_it() -> None:
     """The head's copy is in flight, so the prompt may go first; until it completes the head's cells count twice."""
     line = (generating(0, 100), leaving(1, 150, at_s=1.0))
     assert decide(view_of(*line, started(2, n_left=500)), POLICY) is Plan.EMPTY
@@ -127,7 +127,7 @@ def test_a_short_prompt_passes_one_that_waits_for_the_last_resident() -> None:
     assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(1, Reason.NOBODY_CAN_BE_PARKED)
 
 
-def test_a_prompt_waits_behind_an_earlier_one_that_would_not_fit_beside_it() -> None:
+def test_a_prompt_waits_behind_an_earlier_one_that_would_not_fit_with_it() -> None:
     """700 and 282 with nine steps of each fill the pool once the resident has left; one more does not fit."""
     line = (generating(0, 600), started(1, n_left=700))
     assert orders(decide(view_of(*line, started(2, n_left=282)), POLICY)) == [("HoldPrompt", 1)]
@@ -182,7 +182,7 @@ def test_a_prompt_that_only_the_last_resident_could_make_room_for_waits() -> Non
 
 
 def test_nobody_is_parked_for_a_prompt_that_would_not_fit_as_a_whole_anyway() -> None:
-    """Its first chunk would fit after one park, its 900 tokens never beside a resident of 300."""
+    """Its first chunk would fit after one park, its 900 tokens never with a resident of 300."""
     slots = (generating(0, 300), generating(1, 300), started(2, n_left=900))
     assert only(decide(view_of(*slots), POLICY)) == HoldPrompt(2, Reason.NOBODY_CAN_BE_PARKED)
 
@@ -203,8 +203,8 @@ def test_a_prompt_waits_for_the_late_park_that_makes_its_room_and_the_others_dec
     plan = decide(view_of(*slots, started(2, n_left=200)), POLICY)
     assert plan.actions == (Park(0, Reason.PROMPT_SHORT, 2), HoldPrompt(2, Reason.PARK_IN_FLIGHT))
     assert plan.may_decode
-    beside = (leaving(0, 300, parked_for_request=2), generating(1, 601, frees_on_completion=True))
-    assert only(decide(view_of(*beside, started(2, n_left=200)), POLICY)) == HoldPrompt(2, Reason.PARK_IN_FLIGHT)
+    others = (leaving(0, 300, parked_for_request=2), generating(1, 601, frees_on_completion=True))
+    assert only(decide(view_of(*others, started(2, n_left=200)), POLICY)) == HoldPrompt(2, Reason.PARK_IN_FLIGHT)
 
 
 def test_with_nothing_running_the_first_prompt_gets_what_later_ones_hold() -> None:
@@ -323,7 +323,7 @@ def test_of_the_longest_residents_the_fewest_cells_leave_that_make_the_room() ->
 
 @pytest.mark.parametrize("ram_limit_bytes", [550, 750])
 def test_a_resident_that_host_memory_cannot_hold_gives_way_in_a_rotation_to_the_next(ram_limit_bytes: int) -> None:
-    """Rule 8 before rule 7: of 550 bytes no park of 600 is possible, of 750 none beside the head's 200."""
+    """Rule 8 before rule 7: of 550 bytes no park of 600 is possible, of 750 none with the head's 200."""
     slots = (generating(0, 600, resident_since_s=0.0), generating(1, 300, resident_since_s=5.0))
     plan = decide(view_of(*slots, parked(2, 200, at_s=10.0), ram_limit_bytes=ram_limit_bytes), ROTATING)
     assert plan.actions == (Park(1, Reason.ROTATION), Restore(2, Reason.ROTATION))

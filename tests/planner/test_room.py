@@ -47,7 +47,7 @@ def test_the_lookahead_counts_drafts() -> None:
     assert only(decide(view_of(*slots, n_cells=881), POLICY)) == Park(1, Reason.LOOKAHEAD_SHORT)
 
 
-def test_short_of_the_lookahead_only_carries_on_beside_the_copy() -> None:
+def test_short_of_the_lookahead_only_carries_on_during_the_copy() -> None:
     plan = decide(
         view_of(generating(0, 500, frees_on_completion=True), generating(1, 490, frees_on_completion=True)), POLICY
     )

@@ -52,7 +52,7 @@ def test_a_prompt_that_waits_longer_than_the_head_starts_before_it_and_the_head_
 
 
 def test_a_head_that_waits_longer_than_the_prompt_keeps_its_turn_and_the_prompt_follows() -> None:
-    """The prompt fits beside the head; the resident that leaves for both begins to wait after it."""
+    """The prompt fits with the head; the resident that leaves for both begins to wait after it."""
     slots = (generating(0, 700), waits(1, 400, since_s=20.0), parked(2, 450, at_s=LONG_AGO))
     plan = decide(view_of(*slots), ROTATING)
     assert plan.actions == (Park(0, Reason.ROTATION), Restore(2, Reason.ROTATION))
@@ -155,7 +155,7 @@ def test_endless_chats_that_no_budget_could_hold_take_turns_of_a_whole_delay(n_b
 
 
 def test_chats_that_take_turns_with_each_other_do_not_keep_a_prompt_out() -> None:
-    """Two long chats swap places every 50 passes; the prompt fits beside neither of them and comes in between."""
+    """Two long chats swap places every 50 passes; the prompt fits with neither of them and comes in between."""
     trace = [Arrival(0, 300, 600), Arrival(0, 300, 600), Arrival(300, 600, 20)]
     report = simulate(trace, Setup(n_cells=1000, n_slots=3, n_batch=512), Policy(rotate_s=50.0))
     assert report.n_finished == 3

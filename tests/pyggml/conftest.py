@@ -25,7 +25,7 @@ def model(smollm2_path: Path) -> Iterator[Model]:
 def make_context(model: Model) -> Iterator[MakeContext]:
     """Makes contexts of the shared model from keyword arguments of ContextParams.
 
-    Small, and on one thread, so that tests that run beside each other do not wait busily for each other.
+    Small, and on one thread, so that tests that run at the same time do not wait busily for each other.
     """
     made: list[Context] = []
 

@@ -22,7 +22,7 @@ ROWS = "^(type=f32,|type_src=f32,type_dst=f32,)(?!.*(m=80000|be1=700))"
 
 
 class Device:
-    """Where a program runs: with the CPU alone, or beside simdev, whose trace then tells that it had work."""
+    """Where a program runs: with the CPU alone, or with simdev too, whose trace then tells that it had work."""
 
     def __init__(self, name: str, simdev: Path, trace: Path) -> None:
         self.name, self.trace = name, trace

@@ -71,7 +71,7 @@ def test_the_picture_of_the_pool_is_told_in_words_too(open_page: BrowserPage) ->
     assert open_page.script("return document.getElementById('cells').getAttribute('aria-labelledby')") == "cells-text"
 
 
-def test_parked_slots_stand_beside_the_pool_with_bytes_and_waiting_time_head_of_the_line_first(
+def test_parked_slots_stand_next_to_the_pool_with_bytes_and_waiting_time_head_of_the_line_first(
     open_page: BrowserPage,
 ) -> None:
     first, second = open_page.texts("#parked li")

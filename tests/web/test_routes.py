@@ -45,7 +45,7 @@ def test_without_user_interface_there_is_no_page() -> None:
         assert one_error(server.get("/")) == (404, "not_found_error", "File Not Found")
 
 
-def test_a_folder_of_static_files_is_served_beside_the_api(tmp_path: Path) -> None:
+def test_a_folder_of_static_files_is_served_next_to_the_api(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<p>mine</p>")
     with running(FakeSettings(public_path=str(tmp_path))) as server:
         assert server.get("/").text == "<p>mine</p>"

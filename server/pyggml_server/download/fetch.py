@@ -77,7 +77,7 @@ class Download:
             self._redirect_url(self._hub)
 
     def _redirect_url(self, hub: Hub) -> None:
-        """Let --model-url lead through the forwarder, and the other parts of the model that lie beside it."""
+        """Let --model-url lead through the forwarder, and the other parts of the model that lie next to it."""
         text = self._sources.model_url.partition("#")[0]
         url = _parsed(text)
         address, question, query = text.partition("?")

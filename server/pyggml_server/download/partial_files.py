@@ -1,7 +1,7 @@
 """Unfinished downloads by URL: each is continued only while the server still has the version that it was begun with.
 
-llama.cpp appends to `FILE.downloadInProgress` whatever the server sends now; here the version is noted beside it. Files
-of the hub need none: their names are their content's hash. Any thread, one at a time for one file.
+llama.cpp appends to `FILE.downloadInProgress` whatever the server sends now; here the version is noted next to it.
+Files of the hub need none: their names are their content's hash. Any thread, one at a time for one file.
 """
 
 from __future__ import annotations

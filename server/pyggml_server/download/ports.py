@@ -40,7 +40,7 @@ class PlannedFile:
     """One file that is there, or will be.
 
     url         empty where it is known from the cache only.
-    final_path  a link to `path` that the hub's cache has beside it; or equal, or empty.
+    final_path  a link to `path` that the hub's cache has next to it; or equal, or empty.
     oid         of the hub: the SHA-256 of the content in 64 digits, or git's hash in 40; or empty.
     """
 

@@ -1,4 +1,4 @@
-"""Where the router's program is: beside the libraries of the compiled module. Pure, but for a look at files."""
+"""Where the router's program is: next to the libraries of the compiled module. Pure, but for a look at files."""
 
 from __future__ import annotations
 

@@ -180,11 +180,11 @@ class Runtime:
         return [_tokens(out[i]) for i in range(len(tasks))]
 
     def step(
-        self, batch: BatchArrays, rows: Sequence[Row], beside: Callable[[], None] | None = None
+        self, batch: BatchArrays, rows: Sequence[Row], overlapped: Callable[[], None] | None = None
     ) -> tuple[int, list[Sample]]:
-        """Decode, call `beside` while the device computes, wait, sample every ready row; the GIL is free meanwhile.
+        """Decode, call `overlapped` while the device computes, wait, sample every ready row; the GIL is free meanwhile.
 
-        `beside` is not called where the status is not 0. What it raises is raised here, and no row is sampled.
+        `overlapped` is not called if the status is not 0. What it raises is raised here, and no row is sampled.
 
         A row whose task embeds gets its embedding instead. All rows agree on that, and on the
         scales of their tokens' adapters.
@@ -194,8 +194,8 @@ class Runtime:
         status = self.decode(batch, rows)
         if status != 0:
             return status, []
-        if beside is not None:
-            beside()
+        if overlapped is not None:
+            overlapped()
         return 0, self.sample(len(rows))[1]
 
     def decode(self, batch: BatchArrays, rows: Sequence[Row]) -> int:

@@ -75,7 +75,7 @@ class Shortage:
 
 
 def step_shortage(ledger: Ledger, extra: Iterable[SlotView] = (), n_more_cells: int = 0) -> Shortage:
-    """Cells missing for the next step of every resident and of the `extra` slots; `n_more_cells` can be had besides."""
+    """Cells missing for the next step of every resident and of the `extra` slots; `n_more_cells` can be had as well."""
     n_steps, n_chunks = ledger.n_step_cells, ledger.n_chunk_cells
     for slot in extra:
         if slot.n_prompt_left and not slot.is_media_step:

@@ -74,7 +74,7 @@ class SlotView:
                           the last token of an unfinished prompt aside (that is `n_prompt_left`).
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
       has_transfer_in_flight  any copy of its state is under way: a prompt-cache save of an IDLE slot included, and the
-                          last part of a restore, beside which the slot runs already.
+                          last part of a restore, during which the slot already runs.
       frees_on_completion  a park of it gives its cells back only when the copy completes (asynchronous, not staged).
       state_bytes         host memory that a park of it needs (target and draft together); residents' may be left at 0
                           for a first look (`Plan.has_parks`).
@@ -147,7 +147,7 @@ class GroupView:
 class View:
     """The pool and its slots at one moment.
 
-    n_cells          cells of the pool (the base cache where a window cache stands beside it).
+    n_cells          cells of the pool (of the base cache where there is a window cache too).
     n_cells_found    cells beyond which the pool refused a batch though by the count it had room; None if it did not. It
                      is believed as long as anybody runs: what runs has to fit, what waits is not failed for it.
     n_cells_used     cells in use or promised, each once: idle slots' prompts, STARTED leftovers, PREEMPTING until

@@ -1,6 +1,6 @@
 """The router's process: started, told to end, waited for. Main thread.
 
-The router is llama-server's, in a program beside the compiled module. It starts that program again for each model,
+The router is llama-server's, in a program next to the compiled module. It starts that program again for each model,
 which then becomes pyggml-server and speaks to the router as `child` has it. Our own flags reach it by the environment.
 """
 

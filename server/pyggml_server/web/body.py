@@ -35,8 +35,7 @@ async def read_body(request: Request) -> bytes:
 
 
 async def read_bytes(request: Request) -> bytearray:
-    """The whole body as it came. Raises RequestRefusedError (413 above 100 MiB), CodingError, ClientDisconnect when the
-    client leaves."""
+    """The whole body as it came. Raises RequestRefusedError (413 above 100 MiB), CodingError, ClientDisconnect."""
     if request.headers.get("content-encoding", "").lower() in CODINGS:
         raise CodingError
     body = bytearray()

@@ -1,6 +1,6 @@
 """Calls that the engine answers with one JSON body: slot actions, and control of a running completion.
 
-Event loop thread. A client that leaves takes its call back if the engine has not begun it.
+Event loop thread. The call of a client that disconnects is withdrawn if the engine has not begun it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from starlette.responses import Response
 from pyggml_server.messages import Answered, Call, EndReasoning, SlotAction, SlotVerb
 from pyggml_server.web.answer import refusal_of
 from pyggml_server.web.body import read_body
+from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import json_response, refusal, refused
-from pyggml_server.web.leaving import while_client_stays
 from pyggml_server.web.service import Service
 
 _LEADING_NUMBER = re.compile(r"\s*[+-]?\d+")
@@ -58,8 +58,8 @@ class CallRoutes:
         return await self._answer(request, lambda task_id: EndReasoning(task_id, completion_id))
 
     async def _answer(self, request: Request, make_call: Callable[[int], Call]) -> Response:
-        """Send the call and wait for its end. Raises ClientDisconnect when the client leaves first."""
-        return await while_client_stays(request.receive, self._end_of(make_call))
+        """Send the call and wait for its end. Raises ClientDisconnect if the client disconnects first."""
+        return await while_connected(request.receive, self._end_of(make_call))
 
     async def _end_of(self, make_call: Callable[[int], Call]) -> Response:
         service = self._service

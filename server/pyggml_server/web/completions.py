@@ -1,7 +1,7 @@
 """The completion routes: one request from its body to its last byte, and its clean-up whatever happens between.
 
-Event loop thread. A client that leaves, at any moment, cancels the request's tasks; so does an error of our own. Only a
-stream with a conversation's id goes on without its client, from the moment it is in line, for who reads it again.
+Event loop thread. If the client disconnects, at any moment, the request's tasks are cancelled; an error of our own does
+the same. Only a stream with a conversation's id continues without its client, once it is in line, for later readers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pyggml_server.errors import RequestRefusedError
 from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.answer import EventStream, collect, open_stream
 from pyggml_server.web.body import read_body
+from pyggml_server.web.disconnect import cancel_when_gone
 from pyggml_server.web.errors import error_response, refusal
 from pyggml_server.web.exchange import Exchange
 from pyggml_server.web.kept_streams import conversation_of, replay
-from pyggml_server.web.leaving import cancel_when_gone
 from pyggml_server.web.ports import RequestPort
 from pyggml_server.web.service import Service
 from pyggml_server.web.stream_store import KeptStream
@@ -41,7 +41,7 @@ class CompletionRoute:
         self._kind = kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, watching for the client to leave meanwhile."""
+        """Answer one request, and notice if the client disconnects meanwhile."""
         body = await read_body(Request(scope, receive))
         abandoned = Abandoned()
         async with anyio.create_task_group() as group:
@@ -94,7 +94,7 @@ class CompletionRoute:
     async def _kept(
         self, conversation_id: str, request: RequestPort, exchange: Exchange, owned: AsyncExitStack
     ) -> Response:
-        """The conversation's stream, which goes on when its client leaves, or the error that came in its place."""
+        """The conversation's stream, which continues without its client, or the error that came in its place."""
         service = self._service
         await owned.enter_async_context(service.awake())  # the stream outlives this request and its hold
         kept = service.streams.open(conversation_id, exchange.end_as_cancelled)

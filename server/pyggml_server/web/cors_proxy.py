@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pyggml_server.web.body import read_bytes
+from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import refusal, refused
-from pyggml_server.web.leaving import while_client_stays
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class CorsProxyRoute:
     """ASGI endpoint."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; a client that leaves ends the one to the other server too."""
+        """One request; a client that disconnects ends the one to the other server too."""
         request = Request(scope, receive)
         url = target_of(request.query_params.get("url", ""))
         body = await read_bytes(request)
-        await while_client_stays(receive, _relay(request, url, bytes(body), scope, receive, send))
+        await while_connected(receive, _relay(request, url, bytes(body), scope, receive, send))
 
 
 def target_of(text: str) -> httpx2.URL:

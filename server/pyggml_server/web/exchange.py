@@ -24,7 +24,7 @@ from pyggml_server.messages import (
 )
 
 MAX_WAITING_BYTES = 16 * 1024 * 1024
-MESSAGE_OVERHEAD_BYTES = 200  # what a message costs beside its payload, roughly
+MESSAGE_OVERHEAD_BYTES = 200  # what a message costs apart from its payload, roughly
 
 
 class Exchange:

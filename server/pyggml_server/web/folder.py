@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from pyggml_server.web.page import WORKER_PATH, farewell
+from pyggml_server.web.page import WORKER_PATH, worker_that_ends_itself
 
 
 class Folder(StaticFiles):
@@ -22,7 +22,7 @@ class Folder(StaticFiles):
             response = await super().get_response(path, scope)
         except HTTPException as missing:
             if missing.status_code == 404 and path == WORKER_PATH.lstrip("/"):
-                return farewell()
+                return worker_that_ends_itself()
             raise
         if isinstance(response, RedirectResponse):
             # without scheme and host: those that a proxy was asked with are not known here

@@ -93,7 +93,7 @@ def _listen_tcp(host: str, port: int, reuse_port: bool, *, is_v6_only: bool) -> 
             if reuse_port:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
-                # beside other addresses [::] must not also claim 0.0.0.0
+                # where there are other addresses, [::] must not also claim 0.0.0.0
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(is_v6_only))
             sock.bind(address)
             sock.listen(BACKLOG)

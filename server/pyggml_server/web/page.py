@@ -36,11 +36,11 @@ async def page(_: Request) -> Response:
 
 
 WORKER_PATH = "/sw.js"
-FAREWELL = b"""// Takes the place of the chat page's service worker, and ends itself.
+WORKER_THAT_ENDS_ITSELF = b"""// Takes the place of the chat page's service worker, and ends itself.
 addEventListener("install", () => skipWaiting());
-addEventListener("activate", (event) => event.waitUntil(leave()));
+addEventListener("activate", (event) => event.waitUntil(end()));
 
-async function leave() {
+async function end() {
   for (const name of await caches.keys()) await caches.delete(name);
   await registration.unregister();
   for (const page of await clients.matchAll({ type: "window" })) page.navigate(page.url);
@@ -48,11 +48,12 @@ async function leave() {
 """
 
 
-def farewell() -> Response:
+def worker_that_ends_itself() -> Response:
     """What a browser's update check finds in place of that service worker."""
-    return Response(FAREWELL, headers={"content-type": "application/javascript", "cache-control": "no-cache"})
+    headers = {"content-type": "application/javascript", "cache-control": "no-cache"}
+    return Response(WORKER_THAT_ENDS_ITSELF, headers=headers)
 
 
 async def worker(_: Request) -> Response:
     """GET /sw.js where no folder has one."""
-    return farewell()
+    return worker_that_ends_itself()

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from pyggml_server.abandoned import Abandoned
 from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.body import read_body
+from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import json_response
-from pyggml_server.web.leaving import while_client_stays
 from pyggml_server.web.service import Service
 
 
@@ -44,7 +44,7 @@ class TextRoutes:
         return await self._answer(request, partial(self._service.backend.translator.count_tokens, kind))
 
     async def _answer(self, request: Request, translate: Callable[[bytes, Abandoned], bytes]) -> Response:
-        """What `translate` makes of the body. A client that leaves has it end soon."""
+        """What `translate` makes of the body. It ends soon if the client disconnects."""
         body, abandoned = await read_body(request), Abandoned()
         work = self._service.in_thread(translate, body, abandoned)
-        return json_response(await while_client_stays(request.receive, work, abandoned))
+        return json_response(await while_connected(request.receive, work, abandoned))

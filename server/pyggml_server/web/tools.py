@@ -1,7 +1,7 @@
 """GET and POST /tools: llama-server's built-in tools and those of MCP servers.
 
 Event loop thread. A tool runs on a worker thread for as long as it takes, and not on one of those that translate
-requests. A client that leaves stops its tool, if the tool can be stopped.
+requests. A client that disconnects stops its tool, if the tool can be stopped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from pyggml_server.web.answer import STREAM_HEADERS
 from pyggml_server.web.body import read_body
+from pyggml_server.web.disconnect import until_gone
 from pyggml_server.web.errors import early_refusal, json_response
-from pyggml_server.web.leaving import until_gone
 from pyggml_server.web.ports import ToolCallPort, ToolsPort
 
 MAX_RUNNING = 256  # tools at once; further calls wait
@@ -47,12 +47,12 @@ class ToolCallRoute:
         """One call, from its body to its last byte."""
         body = await read_body(Request(scope, receive))
         call = await self._in_thread(partial(self._tools.new_call, body, scope["headers"]))
-        leaving = asyncio.ensure_future(_stop_when_gone(receive, call))
+        disconnect = asyncio.ensure_future(_stop_when_gone(receive, call))
         try:
             await self._in_thread(call.run)
             await self._answer(call, scope, receive, send)
         finally:
-            leaving.cancel()
+            disconnect.cancel()
             with anyio.CancelScope(shield=True):
                 await self._in_thread(call.close)
 

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 from pyggml_server.errors import error_object
 from pyggml_server.web.body import read_body
+from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import json_response, json_text, refusal
-from pyggml_server.web.leaving import while_client_stays
 
 MAX_INSTANCES = 128
 FORMAT_KEY = "@requestFormat"
@@ -32,7 +32,7 @@ class VertexError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VertexRoutes:
-    """What the variables ask for. An empty `health_path` means no route beside /health."""
+    """What the variables ask for. An empty `health_path` means no route but /health."""
 
     predict_path: str
     health_path: str
@@ -93,7 +93,7 @@ class Predict:
             return refusal("request body must include an array field named instances", "invalid_request_error")
         if len(instances) > MAX_INSTANCES:
             return refusal(f"instances array exceeds maximum size of {MAX_INSTANCES}", "invalid_request_error")
-        predictions = await while_client_stays(request.receive, self._predict_all(request, instances))
+        predictions = await while_connected(request.receive, self._predict_all(request, instances))
         return json_response(json_text({"predictions": predictions}).encode())
 
     async def _predict_all(self, request: Request, instances: list[Any]) -> list[Any]:

@@ -61,7 +61,7 @@ def many_prompts(n_slots: int) -> View:
 
 
 def a_turn_that_host_memory_refuses(n_slots: int) -> View:
-    """The head has waited for its turn; the budget holds no state beside the parked ones."""
+    """The head has waited for its turn; the budget holds no state but the parked ones."""
     n_resident = n_slots // 2
     slots = [_chat(i) for i in range(n_resident)]
     line = [parked(i, N_CELLS_EACH, at_s=1.0, is_rotation_refusal_known=True) for i in range(n_resident, n_slots)]

@@ -64,10 +64,10 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def table(results: dict[str, Any]) -> str:
-    """A line for each run: all gaps, those beside a copy, parks and throughput; then what each server said of parks."""
+    """A line for each run: all gaps, those during a copy, parks and throughput; then what each server said of parks."""
     row = "{:<9} {:>6} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}"
     lines = [
-        row.format("run", "parks", "tok/s", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "beside*", "issue ms", "GB/s")
+        row.format("run", "parks", "tok/s", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "during*", "issue ms", "GB/s")
     ]
     for name, result in results.items():
         gaps, parks = result["gaps_ms"], result["parks"]
@@ -80,7 +80,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def verdict(results: dict[str, Any]) -> dict[str, float]:
-    """What users feel: gaps beside a park or restore against the control's, and what a pool that fills costs.
+    """What users feel: gaps during a park or restore against the control's, and what a pool that fills costs.
 
     Only what the runs that were chosen can tell. `tok_s_ratio` counts from the first token of any chat to the last one.
     """

@@ -23,10 +23,10 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Gap:
-    """Two tokens of one chat in a row. `is_beside_copy`: another chat was away for a part of it."""
+    """Two tokens of one chat in a row. `is_during_copy`: another chat was away for a part of it."""
 
     seconds: float
-    is_beside_copy: bool
+    is_during_copy: bool
 
 
 def away_intervals(chat: Arrivals) -> list[tuple[float, float]]:

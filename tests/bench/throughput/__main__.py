@@ -2,8 +2,8 @@
 
 llama-server and ours run in one sitting and take turns, each round in the other order. For each number of chats there
 are runs with the prompt cache on and off, greedy and with default sampling, with and without sampling on the device
-(-bs); and the same decode without a server, which is the limit. Then prompts: sixteen at once, and a long one beside
-eight chats. Compare inside one run only.
+(-bs); and the same decode without a server, which is the limit. Then prompts: sixteen at once, and a long one
+during eight chats. Compare inside one run only.
 
 --stock names the llama-server. To compare with an unpatched one, build it from the commit `base` of the tree.
 """

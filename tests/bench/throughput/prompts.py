@@ -1,4 +1,4 @@
-"""Prompt processing: many prompts at once, and one long prompt beside chats that generate. Both servers in turns."""
+"""Prompt processing: many prompts at once, and one long prompt among chats that generate. Both servers in turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N_LONG = 4  # the long prompt is so many times as long
 
 
 def measure(plan: Plan, n_prompt: int) -> dict[str, Any]:
-    """Prompt tokens per second of N_PROMPTS prompts; the longest gap of N_CHATS chats beside one long prompt."""
+    """Prompt tokens per second of N_PROMPTS prompts; the longest gap of N_CHATS chats during one long prompt."""
     n_slots = max(N_PROMPTS, N_CHATS + 1)
     n_cells_each = n_prompt + plan.n_prompt + 4 * plan.n_tokens + N_LONG * n_prompt // N_CHATS
     speeds: dict[str, list[float]] = {program: [] for program in plan.programs}
@@ -26,7 +26,7 @@ def measure(plan: Plan, n_prompt: int) -> dict[str, Any]:
         for i_round, program in turns(list(servers), plan.n_rounds):
             url, first = servers[program].url, i_round * 2 * n_slots
             speeds[program].append(_prompts_at_once(plan, url, first, n_prompt))
-            gaps_ms[program].append(_gap_beside(plan, url, first + n_slots, N_LONG * n_prompt))
+            gaps_ms[program].append(_gap_during(plan, url, first + n_slots, N_LONG * n_prompt))
     told: dict[str, Any] = {
         "prompts": N_PROMPTS,
         "prompt_tokens": n_prompt,
@@ -46,7 +46,7 @@ def _prompts_at_once(plan: Plan, url: str, first: int, n_prompt: int) -> float:
     return N_PROMPTS * n_prompt / max(load.first_tokens_s(streams))
 
 
-def _gap_beside(plan: Plan, url: str, first: int, n_prompt: int) -> float:
+def _gap_during(plan: Plan, url: str, first: int, n_prompt: int) -> float:
     """The longest gap of any of the chats while the long prompt is processed, in milliseconds."""
     chats: list[load.Stream] = []
     have_begun = threading.Event()
@@ -57,7 +57,7 @@ def _gap_beside(plan: Plan, url: str, first: int, n_prompt: int) -> float:
     long = load.run(url, [{**body(plan, first + N_CHATS, {}, n_prompt), "n_predict": 2}])[0]
     others.join()
     if not chats:
-        raise RuntimeError("the chats beside the long prompt did not end well")
+        raise RuntimeError("the chats during the long prompt did not end well")
     times_s = [chat.events_s for chat in chats]
     return 1e3 * max(
         after - before

@@ -1,7 +1,7 @@
 """How fast one of four sequences is parked and restored, and how long that holds the thread: `scripts/bench transfers`.
 
 Three patterns of cells ("comb": half contiguous, then every fourth; "broken": runs of random length; "one run"), both
-directions, beside one contiguous pinned copy of the same bytes and the synchronous calls, in the same run. The
+directions, next to one contiguous pinned copy of the same bytes and the synchronous calls, in the same run. The
 states are compared byte for byte every time. Compare inside one run only: machines differ.
 """
 

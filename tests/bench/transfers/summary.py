@@ -12,8 +12,8 @@ _Samples = Mapping[str, Sequence[float]]
 
 
 def summaries(measured: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By pattern and way: `park`, `restore` (in one call) and `restore_in_steps` (as the server does it beside others)
-    are the product's own; _reference ends what they are compared with."""
+    """By pattern and way: `park`, `restore` (in one call) and `restore_in_steps` (as the server does it while others
+    decode) are the product's own; _reference ends what they are compared with."""
     return {pattern: _rows(found) for pattern, found in measured["patterns"].items()}
 
 
@@ -29,7 +29,7 @@ def _rows(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(samples: _Samples, n_bytes: int, contiguous_ms: float) -> dict[str, float]:
-    """Milliseconds are medians, with the worst beside them; the first copy, which sets things up, counts as well."""
+    """Milliseconds are medians, with the worst next to them; the first copy, which sets things up, counts as well."""
     total_ms = statistics.median(samples["total_ms"])
     row = {"bytes": n_bytes, "gb_s": n_bytes / total_ms / 1e6, "ratio_to_contiguous": contiguous_ms / total_ms}
     for key, values in samples.items():

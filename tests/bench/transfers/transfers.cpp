@@ -4,7 +4,7 @@
 //
 // "comb": the first half of the cells contiguous, then every fourth. "broken": runs of random length. "one_run":
 // contiguous. Each repeat of a pattern also makes the copies to compare with: the same number of bytes as one contiguous
-// copy between the device and page-locked memory, and (fewer times, they are slow) the synchronous calls.
+// copy between the device and pinned memory, and (fewer times, they are slow) the synchronous calls.
 
 #include "../filled_pool.hpp"
 #include "posted_calls.hpp"
@@ -61,7 +61,7 @@ std::vector<uint8_t> saved_state(llama_context * context) {
     return state;
 }
 
-// One contiguous copy between page-locked memory and the device, on a stream of its own.
+// One contiguous copy between pinned memory and the device, on a stream of its own.
 class Contiguous {
   public:
     Contiguous(ggml_backend_dev_t dev, size_t size) : n_bytes(size), stream(ggml_backend_dev_init(dev, nullptr)), event(ggml_backend_event_new(dev)) {

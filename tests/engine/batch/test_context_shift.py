@@ -1,4 +1,4 @@
-"""Context shift beside preemption on a real model: a full slot shifts while others run, are parked and come back."""
+"""Context shift with preemption on a real model: a full slot shifts while others run, are parked and come back."""
 
 from __future__ import annotations
 

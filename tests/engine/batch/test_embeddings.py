@@ -1,4 +1,4 @@
-"""Embeddings beside chats: two kinds of jobs that no batch can hold together."""
+"""Embeddings and chats: two kinds of jobs that no batch can hold together."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_a_prompt_that_was_embedded_leaves_its_cells(engine: EngineHarness) -> N
     assert held.error() is None
 
 
-def test_an_embedding_is_not_changed_by_a_chat_beside_it(engine: EngineHarness) -> None:
+def test_an_embedding_is_not_changed_by_a_chat_at_the_same_time(engine: EngineHarness) -> None:
     alone = engine.start_as(RequestKind.EMBEDDING, input="I believe the meaning of life is")
     engine.wait(alone)
     chat = engine.start(prompt="Once upon a time", n_predict=-1, ignore_eos=True, stream=True)
     engine.wait_for_tokens(chat, 2)
-    beside = engine.start_as(RequestKind.EMBEDDING, input="I believe the meaning of life is")
-    engine.wait(beside)
+    together = engine.start_as(RequestKind.EMBEDDING, input="I believe the meaning of life is")
+    engine.wait(together)
     engine.cancel(chat)
     engine.wait(chat)
-    assert beside.result() == alone.result()
+    assert together.result() == alone.result()

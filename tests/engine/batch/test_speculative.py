@@ -98,12 +98,12 @@ def test_a_draft_that_finds_no_room_is_left_out_and_never_cut(
     drafts: list[int] = []
 
     def step_without_room_for_drafts(
-        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *overlapped: Callable[[], None]
     ) -> tuple[int, list[Sample]]:
         n_draft = sum(row.n_draft for row in rows)
         drafts.append(n_draft)
         assert int(batch.output.sum()) == n_draft + sum(row.i_batch >= 0 for row in rows)
-        return (STATUS_NO_ROOM, []) if n_draft else step(runtime, batch, rows, *beside)
+        return (STATUS_NO_ROOM, []) if n_draft else step(runtime, batch, rows, *overlapped)
 
     with EngineHarness(server_argv(smollm2_path)) as harness:
         expected = harness.run(**greedy(40)).text()

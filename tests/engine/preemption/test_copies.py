@@ -161,7 +161,7 @@ class FullRuntime:
     def __init__(self, log: list[str]) -> None:
         self.log = log
 
-    def step(self, batch: BatchArrays, rows: list[Row], _beside: Callable[[], None]) -> tuple[int, list[Sample]]:
+    def step(self, batch: BatchArrays, rows: list[Row], _overlapped: Callable[[], None]) -> tuple[int, list[Sample]]:
         assert len(rows) >= 1
         self.log.append(f"decode {len(batch.token)}")
         return STATUS_NO_ROOM, []

@@ -29,11 +29,11 @@ def let_it_hold(monkeypatch: pytest.MonkeyPatch, n_cells: int) -> None:
     step = Runtime.step
 
     def refuse(
-        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *overlapped: Callable[[], None]
     ) -> tuple[int, list[Sample]]:
         if runtime.context.n_cells_used() + len(batch.token) > n_cells:
             return 1, []
-        return step(runtime, batch, rows, *beside)
+        return step(runtime, batch, rows, *overlapped)
 
     monkeypatch.setattr(Runtime, "step", refuse)
 
@@ -73,12 +73,12 @@ def test_an_error_of_the_decode_ends_those_who_run_and_not_who_is_parked(
     step = Runtime.step
 
     def break_once(
-        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *beside: Callable[[], None]
+        runtime: Runtime, batch: BatchArrays, rows: Sequence[Row], *overlapped: Callable[[], None]
     ) -> tuple[int, list[Sample]]:
         if breaks_next.is_set():
             breaks_next.clear()
             return -3, []
-        return step(runtime, batch, rows, *beside)
+        return step(runtime, batch, rows, *overlapped)
 
     monkeypatch.setattr(Runtime, "step", break_once)
     with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path)) as harness:

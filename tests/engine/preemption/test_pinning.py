@@ -68,7 +68,7 @@ def test_who_is_to_be_computed_again_holds_and_needs_nothing() -> None:
     assert memory.asked == (20, 20)
 
 
-def test_a_budget_is_ample_that_holds_twice_what_would_come_beside_what_it_holds() -> None:
+def test_a_budget_is_ample_that_holds_twice_what_would_come_on_top_of_what_it_holds() -> None:
     state, _ = state_of(10, 20, head_bytes=5, cell_bytes=2)
     needed = 2 * (2 * 5 + 30 * 2)
     state.ram_limit_bytes = needed

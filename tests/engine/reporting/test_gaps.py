@@ -26,8 +26,8 @@ class FakeRuntime:
 
     n_batch = 8
 
-    def step(self, _batch: BatchArrays, rows: list[Row], beside: Callable[[], None]) -> tuple[int, list[Sample]]:
-        beside()
+    def step(self, _batch: BatchArrays, rows: list[Row], overlapped: Callable[[], None]) -> tuple[int, list[Sample]]:
+        overlapped()
         return 0, [Sample([5], StopType.NONE, []) for _ in rows]
 
 

@@ -128,7 +128,7 @@ def test_without_a_pool_nothing_is_locked_and_nothing_is_to_be_had() -> None:
         memory.take(1)
 
 
-def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, pool: FakePinnedPool) -> None:
+def test_pageable_memory_in_use_leaves_it_less_to_grow(memory: ParkMemory, pool: FakePinnedPool) -> None:
     memory.add_pageable(pageable := Pageable(350))
     memory.keep_ahead(900, 900)
     assert pool.n_wanted == 6
@@ -139,7 +139,7 @@ def test_pageable_memory_beside_it_leaves_it_less_to_grow(memory: ParkMemory, po
     assert pool.n_wanted == 6  # it may come again
 
 
-def test_what_is_too_much_beside_pageable_memory_is_unlocked_when_nobody_runs(
+def test_what_is_too_much_with_pageable_memory_is_unlocked_when_nobody_runs(
     memory: ParkMemory, pool: FakePinnedPool
 ) -> None:
     pool.fill(LIMIT)

@@ -71,7 +71,7 @@ def test_no_cells_are_taken_while_a_state_is_on_its_way_to_staging(
     staged: Context, parked: Transfer, simdev: SimdevLibrary
 ) -> None:
     prefetch_held(simdev, parked)
-    go_on(staged, 1, 20, staged.n_ctx - 40)  # all the others, beside the copy
+    go_on(staged, 1, 20, staged.n_ctx - 40)  # all the others, during the copy
     staged.logits()
     assert (staged.n_cells_used(), staged.seq_pos_max(0), parked.done()) == (staged.n_ctx, None, False)
     staged.seq_remove(1)
@@ -282,7 +282,7 @@ def test_a_state_comes_in_parts_and_the_restore_brings_what_is_left(staged: Cont
     for position in (20, 21):
         assert parked.prefetch(n_part)
         left.append(parked.prefetch_left_bytes)
-        go_on(staged, 1, position, 1)  # beside it
+        go_on(staged, 1, position, 1)  # meanwhile
     assert left[0] == 0
     assert parked.n_state_bytes > left[1] > left[2] > 0
     parked.restore(0)

@@ -46,7 +46,7 @@ def test_the_survivors_tokens_keep_coming_while_a_park_is_in_flight(
         leaves = harness.start(**chat(0, 100, stream=True, id_slot=0))
         harness.wait_for_notice(leaves, "preempted")
         stays = harness.start(**chat(1, 50, stream=True, id_slot=1))
-        harness.wait(stays)  # all of it, prompt and tokens, beside the copy
+        harness.wait(stays)  # all of it, prompt and tokens, during the copy
         assert stays.result()["tokens_predicted"] == 50
         assert (leaves.n_tokens(), leaves.notices()) == (61, ["preempted"])
         slot = harness.engine.snapshot().slots[0]

@@ -57,7 +57,7 @@ def test_tokens_of_others_keep_coming_while_an_idle_slot_is_saved(
         held.hold("save")
         stays = harness.start(**chat(1, 50, stream=True, id_slot=1))
         held.wait_for_one()
-        harness.wait(stays)  # all of it beside the copy
+        harness.wait(stays)  # all of it during the copy
         assert stays.result()["tokens_predicted"] == 50
         n_cells = harness.engine.snapshot().slots[0].n_cells
         assert n_cells == (0 if staging_mib else 43)  # in staging memory, or still in the pool

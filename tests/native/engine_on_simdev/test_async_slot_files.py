@@ -57,18 +57,18 @@ def write_at_once(harness: EngineHarness, path: Path, monkeypatch: pytest.Monkey
 def test_a_file_is_the_one_that_is_written_at_once_and_comes_back(
     staging_mib: int, model: Path, tmp_path: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside, at_once = tmp_path / "beside.bin", tmp_path / "at once.bin"
+    overlapped, at_once = tmp_path / "overlapped.bin", tmp_path / "at once.bin"
     with engine(model, n_slots=2, staging_mib=staging_mib) as harness:
         text = harness.run(**kept(0, id_slot=0)).text()
-        saved = act(harness, SlotVerb.SAVE, 0, beside)
-        assert (saved["n_saved"], saved["n_written"], held.n_saves) == (N_KEPT, beside.stat().st_size, 1)
+        saved = act(harness, SlotVerb.SAVE, 0, overlapped)
+        assert (saved["n_saved"], saved["n_written"], held.n_saves) == (N_KEPT, overlapped.stat().st_size, 1)
         write_at_once(harness, at_once, monkeypatch)
-        assert (held.n_saves, beside.read_bytes() == at_once.read_bytes()) == (1, True)
+        assert (held.n_saves, overlapped.read_bytes() == at_once.read_bytes()) == (1, True)
         restored = act(harness, SlotVerb.RESTORE, 1, at_once)
         assert (restored["n_restored"], restored["n_read"], held.n_restores) == (N_KEPT, saved["n_written"], 1)
         again = harness.run(**kept(0, id_slot=1))
         assert (n_cached(again), again.text()) == (39, text)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["at once.bin", "beside.bin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["at once.bin", "overlapped.bin"]
 
 
 @pytest.mark.parametrize("verb", [SlotVerb.SAVE, SlotVerb.RESTORE])
@@ -117,15 +117,15 @@ def test_they_keep_coming_without_a_prompt_cache_and_with_a_draft_model_too(
         assert (n_cached(again), again.text()) == (39, text)
 
 
-def test_a_file_beside_a_draft_model_is_the_one_that_is_written_at_once(
+def test_a_file_with_a_draft_model_is_the_one_that_is_written_at_once(
     model: Path, tmp_path: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside, at_once = tmp_path / "beside.bin", tmp_path / "at once.bin"
+    overlapped, at_once = tmp_path / "overlapped.bin", tmp_path / "at once.bin"
     with engine(model, *DRAFT, str(model), n_slots=2) as harness:
         harness.run(**kept(0, id_slot=0))
-        act(harness, SlotVerb.SAVE, 0, beside)
+        act(harness, SlotVerb.SAVE, 0, overlapped)
         write_at_once(harness, at_once, monkeypatch)
-    assert (held.n_saves, beside.read_bytes() == at_once.read_bytes()) == (1, True)
+    assert (held.n_saves, overlapped.read_bytes() == at_once.read_bytes()) == (1, True)
 
 
 def test_a_slot_that_left_through_staging_runs_while_its_file_is_written(

@@ -96,7 +96,7 @@ def test_chats_that_overflow_the_pool_all_finish_through_staging(model: Path, ro
 
 
 @pytest.mark.parametrize("staging_mib", [0, 16])
-def test_answers_that_share_a_prompt_come_back_beside_each_other(model: Path, staging_mib: int) -> None:
+def test_answers_that_share_a_prompt_come_back_together(model: Path, staging_mib: int) -> None:
     with engine(model, every_n_tokens=7, staging_mib=staging_mib) as harness:
         family = harness.start(**chat(0, 30, n_prompt=60, n=3))
         harness.wait(family)

@@ -53,7 +53,7 @@ def test_while_a_restore_is_under_way_in_staging_the_pool_shows_its_cells_as_fre
     ):
         comes_back = start_held(harness, prefetches, n_predict=100)
         stays = harness.start(**chat(1, 50, stream=True, id_slot=1))
-        harness.wait(stays)  # all of it, prompt and tokens, beside the copy
+        harness.wait(stays)  # all of it, prompt and tokens, during the copy
         snapshot = harness.engine.snapshot()
         assert stays.result()["tokens_predicted"] == 50
         assert (snapshot.slots[0].state, snapshot.slots[0].is_transferring) == ("restoring", True)

@@ -63,7 +63,7 @@ void transfer(Backend & backend, simdev_kind kind, const ggml_tensor * tensor, c
               std::function<void()> run) {
     GGML_ASSERT(device_of(tensor) == &backend.device && "the tensor is not in this device's memory");
     GGML_ASSERT(!crosses_pinned_border(host, (rows.n_copies - 1) * rows.stride_data + rows.size) &&
-                "the copy crosses the border of a page-locked range");
+                "the copy crosses the border of a pinned range");
     std::vector<MemoryRef> touches;
     bool                   is_pinned = false;
     touches.push_back(find_memory(static_cast<const char *>(tensor->data) + rows.offset));

@@ -168,7 +168,7 @@ ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t buft, size_t size) {
     if (memory == nullptr) {
         device.used_bytes -= size;
         fprintf(stderr,
-                "simdev: %s: no room for %zu bytes beside %zu: raise SIMDEV_MEMORY_BYTES or SIMDEV_MAX_BUFFER_BYTES\n",
+                "simdev: %s: no room for %zu bytes, %zu are taken: raise SIMDEV_MEMORY_BYTES or SIMDEV_MAX_BUFFER_BYTES\n",
                 device.name.c_str(), size, used - size);
         return nullptr;
     }

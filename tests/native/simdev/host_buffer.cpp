@@ -1,4 +1,4 @@
-// Page-locked host memory, or what is said to be: an allocation above the knob `pageable_above_bytes` silently is
+// Pinned host memory, or what is said to be: an allocation above the knob `pageable_above_bytes` silently is
 // ordinary memory, of the CPU's buffer type, as CUDA hands out when page-locking fails. Both are watched while
 // operations that touch them are pending.
 #include "device.h"

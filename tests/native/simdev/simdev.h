@@ -1,4 +1,4 @@
-// The C interface of simdev beside the ggml one: knobs, held events, pending work, faults, and the trace.
+// The C interface of simdev besides that of ggml: knobs, held events, pending work, faults, and the trace.
 //
 // Obtained with ggml_backend_reg_get_proc_address(reg, "simdev_set") and so on, or with dlsym / ctypes from the same
 // file that ggml loaded. All functions may be called from any thread; only simdev_drain blocks.
@@ -24,7 +24,7 @@ enum simdev_kind {
     SIMDEV_KIND_RECORD, // an event is recorded on the stream
     SIMDEV_KIND_WAIT,   // the stream waits for an event
     SIMDEV_KIND_SYNC,   // the host waits for the stream
-    SIMDEV_KIND_PIN,    // the caller's memory is page-locked in place; host_pinned is 0 if that failed
+    SIMDEV_KIND_PIN,    // the caller's memory is pinned in place; host_pinned is 0 if that failed
     SIMDEV_KIND_UNPIN,
 };
 
@@ -41,7 +41,7 @@ struct simdev_trace_entry {
     uint64_t stride_host_bytes;
     uint64_t n_nodes;             // of a graph, else 0
     uint64_t modelled_ns;         // call cost + latency + bytes / bandwidth, by the knobs at issue
-    uint64_t host_pinned;         // 1: the host side is page-locked memory of this device
+    uint64_t host_pinned;         // 1: the host side is pinned memory of this device
     uint64_t host_address;        // of the host side, of a pin the base of the range; else 0
     uint64_t fault;               // 1: executed after memory that it touches was freed
     char     name[64];            // of the tensor, for a graph of its last node

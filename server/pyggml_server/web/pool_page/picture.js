@@ -1,5 +1,5 @@
 
-// The pool as squares, who is parked beside it, the totals and the table of slots. Draws; keeps nothing.
+// The pool as squares, the parked chats next to it, the totals and the table of slots. Draws; keeps nothing.
 
 const N_SQUARES = 256;
 

@@ -94,7 +94,7 @@ function axis(width, height) {
     const text = ageS === 0 ? "now" : `${ageS} s ago`;
     return shape("text", { class: "axis", x: xOf(ageS, width), y: height - 4, "text-anchor": anchor }, text);
   });
-  // five labels do not fit beside each other on a phone
+  // five labels do not fit in a row on a phone
   return width < 420 ? labels.filter((_, i) => i % 2 === 0) : labels;
 }
 
