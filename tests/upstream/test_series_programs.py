@@ -12,8 +12,8 @@ import pytest
 
 from build_support.layout import of_this_clone
 from build_support.patch_programs import new_tests
-from tests.native.conftest import NativeTests, run
-from tests.upstream.conftest import Compile, compile_command
+from tests.native.conftest import NativeTests, must, run
+from tests.upstream.conftest import Compile, compile_command, source_of
 
 WITHOUT_MODEL = (
     "test-backend-buffer-2d",
@@ -60,8 +60,8 @@ def test_a_program_that_needs_no_model_ends_well(
 
 def test_only_the_folder_that_a_program_names_is_searched_for_backends(compiled: Compile, tmp_path: Path) -> None:
     planted = tmp_path / "libggml-cuda-planted.so"
-    source = compile_command("test-backend-search-path")
-    subprocess.run([*source, "-DPLANTED_BACKEND", "-shared", "-fPIC", "-o", str(planted)], check=True)
+    command = compile_command(source_of("test-backend-search-path"))
+    must([*command, "-DPLANTED_BACKEND", "-shared", "-fPIC", "-o", planted])
     done = run([compiled("test-backend-search-path"), tmp_path])
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout == "OK\n"
