@@ -16,6 +16,6 @@ try:
         case ["page"]:
             build_page_alone(of_this_clone())
         case others:
-            raise BuildError(f"{' '.join(others)} is nothing to build", "python -m build_support [page]")
+            raise BuildError(f"{' '.join(others)} cannot be built", "python -m build_support [page]")
 except BuildError as error:
     raise SystemExit(f"pyggml: {error}") from None

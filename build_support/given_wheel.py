@@ -18,7 +18,7 @@ REMEDY = "give the wheel of this commit, or unset PYGGML_WHEEL to build"
 def refuse_other_sources(wheel: Path, root: Path) -> None:
     """Raises BuildError if `wheel` is none, or has Python files that differ from those below `root`."""
     if not zipfile.is_zipfile(wheel):
-        raise BuildError(f"PYGGML_WHEEL={wheel} is no wheel", REMEDY)
+        raise BuildError(f"PYGGML_WHEEL={wheel} is not a wheel", REMEDY)
     folders = {"pyggml": root / "pyggml", "pyggml_server": root / "server" / "pyggml_server"}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if name.endswith(".py") and name.split("/")[0] in folders}

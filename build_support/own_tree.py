@@ -37,7 +37,7 @@ def own_tree(env: Mapping[str, str], patches: Path) -> Path | None:
     tree = Path(named).expanduser().resolve()
     for part in PARTS:
         if not (tree / part).is_file():
-            raise BuildError(f"{VARIABLE}={named} is no llama.cpp tree that fits: no {part}", "name a full checkout")
+            raise BuildError(f"{VARIABLE}={named} is not a usable llama.cpp tree: no {part}", "name a full checkout")
     for header, names in NEEDED.items():
         text = (tree / header).read_text(encoding="utf-8")
         missing = [name for name in names if name not in text]

@@ -45,7 +45,7 @@ def ensure_page(layout: Layout, tree: Path, say: Say, env: Mapping[str, str] = o
             _build_and_keep(layout, tree, kept, say, env)
         return kept
     except (BuildError, OSError) as error:
-        why, remedy = (error.what, error.remedy) if isinstance(error, BuildError) else (error, "mend that, try again")
+        why, remedy = (error.what, error.remedy) if isinstance(error, BuildError) else (error, "fix that and try again")
         say(f"no chat page at /: {why}; remedy: {remedy}, or set {WITHOUT}=1: the server works without the page")
         return None
 

@@ -96,4 +96,4 @@ class Programs:
         if done.returncode != 0:
             last = "\n    ".join((done.stdout + done.stderr).strip().splitlines()[-12:])
             what = f"{name} on {device} failed (exit code {done.returncode}):\n    {last}"
-            raise BuildError(what, f"mend the patch that brought it; again: {' '.join(command)}")
+            raise BuildError(what, f"fix the patch that brought it, then run again: {' '.join(command)}")

@@ -26,5 +26,5 @@ def portable_options(env: Mapping[str, str]) -> tuple[str, ...]:
     wanted = env.get(VARIABLE, "")
     if wanted not in _CHOICES:
         known = ", ".join(value for value in _CHOICES if value)
-        raise BuildError(f"{VARIABLE}={wanted} means nothing", f"use one of: {known}")
+        raise BuildError(f"{VARIABLE}={wanted} is unknown", f"use one of: {known}")
     return _CHOICES[wanted]

@@ -99,7 +99,7 @@ def unpack_tree(archive: Path, target: Path) -> None:
         raise BuildError(f"{archive.name} cannot be unpacked: {error}", f"delete {archive} and try again") from error
     if not (target / "CMakeLists.txt").exists():
         shutil.rmtree(target)
-        raise BuildError(f"{archive.name} carries no {INSIDE}CMakeLists.txt", "pin a version that vendors llama.cpp")
+        raise BuildError(f"{archive.name} has no {INSIDE}CMakeLists.txt", "pin a version that vendors llama.cpp")
 
 
 def place_in_tree(name: str) -> str | None:

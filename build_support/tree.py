@@ -83,10 +83,10 @@ def refuse_to_lose_work(tree: Path, stamp: Stamp) -> None:
     remedy = "scripts/patches export keeps commits; scripts/patches apply --discard throws the work away"
     edited = git_output(tree, "status", "--porcelain", "--untracked-files=no")
     if edited:
-        raise BuildError(f"{tree} must be made anew, but has edits: {edited.splitlines()[0].strip()}", remedy)
+        raise BuildError(f"{tree} must be rebuilt, but has edits: {edited.splitlines()[0].strip()}", remedy)
     head = git_output(tree, "rev-parse", "HEAD")
     if head != stamp.head:
-        raise BuildError(f"{tree} must be made anew, but commit {head[:12]} in it is not in patches/", remedy)
+        raise BuildError(f"{tree} must be rebuilt, but commit {head[:12]} in it is not in patches/", remedy)
 
 
 def make_tree(layout: Layout, pin: Pin, say: Say, fetch: Fetch) -> None:

@@ -25,7 +25,8 @@ class Batch:
 
     def __init__(self, capacity: int, n_seq_per_token: int = 1):
         if capacity < 1 or n_seq_per_token < 1:
-            raise InvalidArgumentError(f"a batch of {capacity} tokens in {n_seq_per_token} sequences holds nothing")
+            what = f"capacity is {capacity} and n_seq_per_token {n_seq_per_token}"
+            raise InvalidArgumentError(f"{what}: both must be at least 1")
         self._token: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._pos: npt.NDArray[np.int32] = np.zeros(capacity, np.int32)
         self._seq_id: npt.NDArray[np.int32] = np.zeros((capacity, n_seq_per_token), np.int32)

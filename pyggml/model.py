@@ -185,7 +185,7 @@ class Model(Closing):
         """
         template = self.chat_template()
         if template is None:
-            raise InvalidArgumentError("this model carries no chat template: write the prompt yourself")
+            raise InvalidArgumentError("this model has no chat template: write the prompt yourself")
         texts = [(ffi.new("char[]", role.encode()), ffi.new("char[]", text.encode())) for role, text in messages]
         native = ffi.new("struct llama_chat_message[]", [{"role": role, "content": text} for role, text in texts])
         n = ffi.new("int32_t *")

@@ -101,7 +101,7 @@ class NativeContext(Closing):
     def _memory(self) -> CData:
         self._context()
         if not self.has_memory:
-            raise UnsupportedError("this model keeps no memory: it has no sequences to change or save")
+            raise UnsupportedError("this model has no memory: it has no sequences to change or save")
         return self._memory_or_null
 
     def _check_seq(self, seq_id: int) -> int:

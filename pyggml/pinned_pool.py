@@ -47,7 +47,7 @@ class PinnedPool(Closing):
     def __init__(self, context: NativeContext, limit_bytes: int, piece_bytes: int = 16 * MIB):
         limit_bytes, piece_bytes = index(limit_bytes), index(piece_bytes)
         if piece_bytes < PAGE_BYTES or piece_bytes & (piece_bytes - 1):
-            raise InvalidArgumentError(f"piece_bytes={piece_bytes} is no power of two of at least {PAGE_BYTES}")
+            raise InvalidArgumentError(f"piece_bytes={piece_bytes} is not a power of two of at least {PAGE_BYTES}")
         if limit_bytes < piece_bytes:
             raise InvalidArgumentError(f"limit_bytes={limit_bytes} is less than one piece of {piece_bytes} bytes")
         handle = context.native_handle()  # before there is anything to give back

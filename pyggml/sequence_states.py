@@ -163,7 +163,7 @@ class SequenceStates(SequenceMemory):
         """Raises what speaks against a restore before any cell is touched: no such sequence, no state in the bytes."""
         self.check_receiving(seq_id)
         if len(source) < SEQUENCE_HEADER_BYTES or source[:4].tobytes() != MAGIC_BYTES:
-            raise StateError("this is no sequence state: it does not begin with the magic number")
+            raise StateError("this is not a sequence state: it does not begin with the magic number")
         positions = None if self._is_recurrent else first_positions(source)
         if positions is not None and ((positions < 0) | (positions > LAST_POSITION)).any():
             # llama.cpp would take it: a cell that nothing finds or frees any more

@@ -21,7 +21,7 @@ def position_range(p0: int | None, p1: int | None) -> tuple[int, int]:
     """[p0, p1) with llama.cpp's -1 for open ends. Raises InvalidArgumentError for negative or crossed ends."""
     start, end = 0 if p0 is None else p0, _INT32_MAX if p1 is None else p1
     if not 0 <= start < end <= _INT32_MAX:
-        raise InvalidArgumentError(f"the positions [{p0}, {p1}) are no range: 0 <= p0 < p1 is required, or None")
+        raise InvalidArgumentError(f"the positions [{p0}, {p1}) are not a range: 0 <= p0 < p1 is required, or None")
     return (-1 if p0 is None else p0), (-1 if p1 is None else p1)
 
 

@@ -64,7 +64,7 @@ def read_state_file(path: PathLike, max_tokens: int | None = None) -> tuple[npt.
     try:
         tokens, state = file_to_state(file)
         if max_tokens is not None and len(tokens) > max_tokens:
-            raise InvalidArgumentError(f"it carries {len(tokens)} tokens, allowed are {max_tokens}")
+            raise InvalidArgumentError(f"the file has {len(tokens)} tokens, allowed are at most {max_tokens}")
     except PyggmlError as error:
         raise type(error)(f"{os.fspath(path)}: {error}") from None
     return tokens, state

@@ -61,14 +61,14 @@ def parse_state(state: Buffer) -> list[CacheState]:
     """The caches of a state in the order in which llama.cpp writes them. Raises StateError."""
     data = byte_view(state)
     if data[:4] != MAGIC_BYTES:
-        raise StateError("this is no sequence state: it does not begin with the magic number")
+        raise StateError("this is not a sequence state: it does not begin with the magic number")
     for ext_bytes in (0, _EXT_BYTES):
         for has_v in (True, False):
             try:
                 return _read_all(_Reader(data, SEQUENCE_HEADER_BYTES), ext_bytes, has_v)
             except (struct.error, ValueError):
                 continue
-    raise StateError("the state is cut off, or of a kind (recurrent, hybrid) whose rows have no positions")
+    raise StateError("the state is truncated, or of a kind (recurrent, hybrid) whose rows have no positions")
 
 
 def byte_view(data: Buffer) -> memoryview:
@@ -77,7 +77,7 @@ def byte_view(data: Buffer) -> memoryview:
         # Before Python 3.12 numpy's types do not say that arrays are buffers.
         return memoryview(data).cast("B")  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"this is no contiguous buffer of bytes: {error}") from error
+        raise InvalidArgumentError(f"this is not a contiguous buffer of bytes: {error}") from error
 
 
 def first_positions(state: Buffer) -> npt.NDArray[np.int32] | None:
@@ -111,7 +111,7 @@ def state_to_file_parts(state: Buffer, tokens: npt.NDArray[np.int32]) -> tuple[b
     """The same in parts: header, tokens, and the rows, which are a view of the state."""
     data = byte_view(state)
     if bytes(data[:4]) != MAGIC_BYTES:
-        raise StateError("this is no sequence state: it does not begin with the magic number")
+        raise StateError("this is not a sequence state: it does not begin with the magic number")
     header = _FILE_HEADER.pack(lib.LLAMA_STATE_SEQ_MAGIC, lib.LLAMA_STATE_SEQ_VERSION, len(tokens))
     return header, np.asarray(tokens, "<i4").tobytes(), data[SEQUENCE_HEADER_BYTES:]
 
@@ -125,13 +125,13 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     """
     data = byte_view(file)
     if len(data) < _FILE_HEADER.size:
-        raise StateError("this is no sequence file: it is shorter than the header")
+        raise StateError("this is not a sequence file: it is shorter than the header")
     magic, version, n_tokens = _FILE_HEADER.unpack_from(data)
     if (magic, version) != (lib.LLAMA_STATE_SEQ_MAGIC, lib.LLAMA_STATE_SEQ_VERSION):
-        raise StateError(f"this is no sequence file of version {lib.LLAMA_STATE_SEQ_VERSION}: {magic:#x}, {version}")
+        raise StateError(f"this is not a sequence file of version {lib.LLAMA_STATE_SEQ_VERSION}: {magic:#x}, {version}")
     end = _FILE_HEADER.size + 4 * n_tokens
     if end > len(data):
-        raise StateError(f"the sequence file is cut off: it announces {n_tokens} tokens")
+        raise StateError(f"the sequence file is truncated: its header says {n_tokens} tokens")
     tokens = _unpack_tokens(np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32))
     state = np.frombuffer(data[end - SEQUENCE_HEADER_BYTES :], np.uint8)
     if not state.flags.writeable:

@@ -62,7 +62,7 @@ class Transfer(TransferBuffer, Closing):
         context = self._idle_context()
         n_bytes = None if n_bytes is None else index(n_bytes)
         if n_bytes is not None and n_bytes < 0:
-            raise InvalidArgumentError(f"there is no room of {n_bytes} bytes")
+            raise InvalidArgumentError(f"n_bytes is {n_bytes}: 0 or more is needed")
         context.check_transferable(seq_id)
         self._check_no_views("saved over")
         may_grow = may_grow and n_bytes is None
@@ -136,7 +136,7 @@ class Transfer(TransferBuffer, Closing):
         self._check_state()
         limit_bytes = SIZE_MAX if n_bytes is None else min(index(n_bytes), SIZE_MAX)
         if limit_bytes < 1:
-            raise InvalidArgumentError(f"a part of {n_bytes} bytes gets a state nowhere: pass 1 at least, or None")
+            raise InvalidArgumentError(f"n_bytes is {n_bytes}: pass at least 1, or None for all of it")
         if self._is_prefetched and self._prefetch_left_bytes == 0:
             return True
         if not self._is_prefetched:

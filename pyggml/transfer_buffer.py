@@ -109,7 +109,7 @@ class TransferBuffer(ABC):
         if n_bytes > self.buffer_bytes:
             self._check_no_views("grown")
             if n_bytes > SIZE_MAX:
-                raise OutOfMemoryError(f"no memory has {n_bytes} bytes")
+                raise OutOfMemoryError(f"{n_bytes} bytes cannot be allocated")
             if self._lent:  # of which a part may be another's by now
                 self._release()
             call(lib.pyggml_transfer_reserve, self._handle.pointer(), n_bytes, error=OutOfMemoryError)

@@ -76,7 +76,7 @@ template <class T> static void append(std::string & out, const T & value) {
 
 template <class T> static T take(const char *& at, const char * end) {
     if (size_t(end - at) < sizeof(T)) {
-        throw std::invalid_argument("the checkpoints are cut off");
+        throw std::invalid_argument("the checkpoints are truncated");
     }
     T value;
     memcpy(&value, at, sizeof(value));

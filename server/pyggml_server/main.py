@@ -140,5 +140,5 @@ def _with_port_of(vertex: VertexRoutes | None, settings: Settings) -> Settings:
     """As in llama-server, Vertex AI's port wins over --port."""
     if vertex is None or vertex.port == settings.port:
         return settings
-    log.warning("AIP_HTTP_PORT %d takes the place of port %d", vertex.port, settings.port)
+    log.warning("AIP_HTTP_PORT %d replaces port %d", vertex.port, settings.port)
     return replace(settings, port=vertex.port)

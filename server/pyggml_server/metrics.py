@@ -124,35 +124,35 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("requests_failed_total", "Tasks that ended with an error", c.requests_failed_total),
         Value(
             "requests_refused_total",
-            "Those of them that were refused because too many waited, or they too long",
+            "Requests refused because too many were waiting, or because they waited too long",
             c.requests_refused_total,
         ),
         Value(
             "requests_cancelled_total",
-            "Tasks whose client disconnected, or that a stop ended",
+            "Tasks that ended because their client disconnected or the server stopped",
             c.requests_cancelled_total,
         ),
         Value("preemptions_total", "Sequences parked in host memory", c.preemptions_total),
         Value("restores_total", "Parked sequences copied back", c.restores_total),
         Value("rotations_total", "Sequences parked or dropped for another chat's turn", c.rotations_total),
-        Value("recomputes_total", "Preempted sequences whose state was computed again", c.recomputes_total),
+        Value("recomputes_total", "Preempted sequences that were recomputed", c.recomputes_total),
         Value("preempt_refusals_total", "Parks refused by the memory budget", c.preempt_refusals_total),
         Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),
         Value("restored_bytes_total", "Bytes copied back by restores", c.restored_bytes_total),
-        Value("park_seconds_total", "Time that parks took", c.park_seconds_total),
-        Value("restore_seconds_total", "Time that restores took", c.restore_seconds_total),
-        Value("park_issue_seconds_total", "Time that decoding stood still for parks", c.park_issue_seconds_total),
+        Value("park_seconds_total", "Total time of parks, from order to completion", c.park_seconds_total),
+        Value("restore_seconds_total", "Total time of restores, from order to completion", c.restore_seconds_total),
+        Value("park_issue_seconds_total", "Time that decoding was stopped by parks", c.park_issue_seconds_total),
         Value(
-            "restore_issue_seconds_total", "Time that decoding stood still for restores", c.restore_issue_seconds_total
+            "restore_issue_seconds_total", "Time that decoding was stopped by restores", c.restore_issue_seconds_total
         ),
         Value(
             "restore_prefetch_seconds_total",
-            "Part of the restores' time in which states went to staging memory and held no cells",
+            "Part of the restore time in which states were copied to staging memory and held no cells",
             c.restore_prefetch_seconds_total,
         ),
         Value(
             "restore_scatter_seconds_total",
-            "Time after restores until their scatter from staging memory was found to have ended",
+            "Time from a restore until its scatter from staging memory was found to be complete",
             c.restore_scatter_seconds_total,
         ),
     )

@@ -45,5 +45,5 @@ def test_a_wheel_of_other_files_is_refused_by_name(root: Path, changed: dict[str
 
 def test_what_is_no_wheel_is_refused(root: Path) -> None:
     (root / "x.whl").write_text("no")
-    with pytest.raises(BuildError, match=r"PYGGML_WHEEL=.*x\.whl is no wheel"):
+    with pytest.raises(BuildError, match=r"PYGGML_WHEEL=.*x\.whl is not a wheel"):
         refuse_other_sources(root / "x.whl", root)

@@ -32,7 +32,7 @@ def test_unset_means_the_pinned_source() -> None:
 
 def test_a_folder_that_is_no_tree_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        BuildError, match=rf"PYGGML_LLAMA_DIR={tmp_path} is no llama\.cpp tree that fits: no CMakeLists"
+        BuildError, match=rf"PYGGML_LLAMA_DIR={tmp_path} is not a usable llama\.cpp tree: no CMakeLists"
     ):
         own_tree({"PYGGML_LLAMA_DIR": str(tmp_path)}, PATCHES)
 

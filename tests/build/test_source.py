@@ -44,7 +44,7 @@ def test_a_cut_archive_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_an_archive_without_a_tree_says_so(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "empty.tar.gz", FILES, inside="docs")
-    with pytest.raises(BuildError, match=r"carries no vendor/llama\.cpp/CMakeLists\.txt"):
+    with pytest.raises(BuildError, match=r"has no vendor/llama\.cpp/CMakeLists\.txt"):
         unpack_tree(archive, tmp_path / "tree")
     assert not (tmp_path / "tree").exists()
 

@@ -26,6 +26,6 @@ def test_a_sound_file_and_one_without_a_known_hash_stay(tmp_path: Path, oid: str
 
 
 def test_a_damaged_file_goes_with_its_link(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="damaged on its way and removed; start again"):
+    with pytest.raises(DownloadError, match="the download was damaged and is removed; start again"):
         checksum.check(linked_file(tmp_path, "1" * 64))
     assert list(tmp_path.iterdir()) == []

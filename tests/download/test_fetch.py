@@ -135,7 +135,7 @@ def test_a_registry_that_is_out_of_order_leaves_what_is_there(
     (tmp_path / "x.gguf").touch()
     run(files)
     assert (files.url, files.path) == ("", str(tmp_path / "x.gguf"))
-    assert "which is there" in caplog.text
+    assert "which is already here" in caplog.text
 
 
 def test_a_model_for_images_answers_text_and_says_so(

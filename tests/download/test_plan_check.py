@@ -72,13 +72,13 @@ def test_a_draft_cannot_come_from_a_preset_repository() -> None:
 
 def test_a_preset_of_the_cache_is_named_as_a_file() -> None:
     said = complaint(Repository("-hf", "a/b", is_preset=True, cached_preset="/hub/preset.ini"), OFFLINE)
-    assert said.endswith("start with --models-preset /hub/preset.ini in its place")
+    assert said.endswith("start with --models-preset /hub/preset.ini instead")
 
 
 def test_offline_a_file_that_is_missing_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
     file = PlannedFile("https://x/y.gguf", str(tmp_path / "y.gguf"))
     plan_check.check(Plan(url_files=(file,)), ONLINE, None)
-    with pytest.raises(DownloadError, match=r"y\.gguf is not there, and --offline"):
+    with pytest.raises(DownloadError, match=r"y\.gguf is missing, and --offline"):
         plan_check.check(Plan(url_files=(file,)), OFFLINE, None)
     Path(file.path).touch()
     plan_check.check(Plan(url_files=(file,)), OFFLINE, None)
@@ -86,5 +86,5 @@ def test_offline_a_file_that_is_missing_is_named_before_anything_is_loaded(tmp_p
 
 def test_a_file_that_only_the_cache_knows_and_has_not_is_named(tmp_path: Path) -> None:
     file = PlannedFile("", str(tmp_path / "gone.gguf"))
-    with pytest.raises(DownloadError, match=r"gone\.gguf is not there: start once with a network"):
+    with pytest.raises(DownloadError, match=r"gone\.gguf is missing: start once with a network"):
         plan_check.check(Plan((Repository("-hf", "a/b", files=(file,)),)), ONLINE, None)

@@ -259,7 +259,7 @@ def test_a_damaged_file_is_refused_and_removed(
 ) -> None:
     hub.repositories[REPOSITORY] = {"model.gguf": small_model}
     hub.damaged.add("model.gguf")
-    assert "damaged on its way and removed; start again" in refusal(environment, "-hf", REPOSITORY)
+    assert "the download was damaged and is removed; start again" in refusal(environment, "-hf", REPOSITORY)
     assert blobs(cache) == set()
     hub.damaged.clear()
     with running(our_program(), ["-hf", REPOSITORY, *FLAGS], environment):
@@ -295,9 +295,9 @@ def nothing(hub: Hub) -> None:
         (of_other_quants, ["-hf", REPOSITORY, "--hf-file", "x.gguf"], ["no file x.gguf: it has model-Q8_0.gguf"]),
         (nothing, ["-mu", "https://localhost:1/x.gguf"], ["-mu: HEAD https://localhost:1/x.gguf: ", "refused"]),
         (nothing, ["-mu", "x.gguf"], ["-mu x.gguf: expected an address that begins with https://"]),
-        (nothing, ["-mu", "https://x/y.gguf", "--offline"], ["y.gguf is not there, and --offline"]),
+        (nothing, ["-mu", "https://x/y.gguf", "--offline"], ["y.gguf is missing, and --offline"]),
         (nothing, ["--docker-repo", "localhost:1/a/b"], ["--docker-repo localhost:1/a/b: GET https://localhost:1/v2/"]),
-        (nothing, ["--docker-repo", "a", "--offline"], ["ai_a_latest.gguf is not there, and --offline"]),
+        (nothing, ["--docker-repo", "a", "--offline"], ["ai_a_latest.gguf is missing, and --offline"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else getattr(value, "__name__", ""),
 )

@@ -64,7 +64,7 @@ def test_a_family_of_which_one_could_not_be_parked_stays_whole(refused: int) -> 
 
 def test_a_family_that_leaves_for_a_head_leaves_the_pool_empty() -> None:
     """The head takes 995 of 1000 cells: without eight steps ahead, which nobody is left to ask for."""
-    view = beside_a_family(parked(0, 995, at_s=10.0))
+    view = family_and(parked(0, 995, at_s=10.0))
     assert orders(decide(view, Policy(rotate_s=30.0))) == [("Park", 1), ("Park", 2), ("Restore", 0)]
 
 

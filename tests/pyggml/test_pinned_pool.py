@@ -145,7 +145,7 @@ def test_without_a_device_that_locks_memory_the_pool_stays_empty(
 
 
 def test_sizes_that_make_no_sense_are_refused(context: Context) -> None:
-    with pytest.raises(InvalidArgumentError, match="piece_bytes=5000 is no power of two"):
+    with pytest.raises(InvalidArgumentError, match="piece_bytes=5000 is not a power of two"):
         PinnedPool(context, 1 << 20, 5000)
     with pytest.raises(InvalidArgumentError, match="limit_bytes=100 is less than one piece"):
         PinnedPool(context, 100)

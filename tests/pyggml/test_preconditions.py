@@ -106,8 +106,8 @@ SEQUENCES = {
 }
 
 RANGES = {
-    "a range that is crossed": Case(lambda c: c.seq_remove(0, 5, 5), InvalidArgumentError, "no range"),
-    "a negative start": Case(lambda c: c.seq_remove(0, -1, 5), InvalidArgumentError, "no range"),
+    "a range that is crossed": Case(lambda c: c.seq_remove(0, 5, 5), InvalidArgumentError, "not a range"),
+    "a negative start": Case(lambda c: c.seq_remove(0, -1, 5), InvalidArgumentError, "not a range"),
     "a division by one": Case(lambda c: c.seq_divide(0, 0, None, 1), InvalidArgumentError, "divisor"),
     "a division by zero": Case(lambda c: c.seq_divide(0, 0, None, 0), InvalidArgumentError, "divisor"),
     "a shift out of range": Case(lambda c: c.seq_add(0, 0, None, 2**31 - 1), InvalidArgumentError, "leaves the range"),
@@ -124,8 +124,8 @@ RANGES = {
 STATES = {
     "a state cut off": Case(lambda c: c.restore_state(c.save_state(0)[:-1], 1), StateError, "cannot restore"),
     "a state cut off in its cells": Case(lambda c: c.restore_state(c.save_state(0)[:30], 1), StateError, "cannot"),
-    "bytes that are no state": Case(lambda c: c.restore_state(b"x" * 64, 1), StateError, "no sequence state"),
-    "no bytes": Case(lambda c: c.restore_state(b"", 1), StateError, "no sequence state"),
+    "bytes that are no state": Case(lambda c: c.restore_state(b"x" * 64, 1), StateError, "not a sequence state"),
+    "no bytes": Case(lambda c: c.restore_state(b"", 1), StateError, "not a sequence state"),
     "an unknown device state: GGML_ASSERT(mem_storage.find(...))": Case(
         lambda c: c.restore_state(c.save_state(0), 1, StateFlags.ON_DEVICE), StateError, "no longer on the device"
     ),

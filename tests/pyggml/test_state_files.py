@@ -65,7 +65,7 @@ def test_too_many_tokens_are_refused_before_anything_changes(
 ) -> None:
     decode(context, story, 0)
     context.save_state_file(tmp_path / "chat.bin", 0, story)
-    with pytest.raises(InvalidArgumentError, match=f"carries {len(story)} tokens"):
+    with pytest.raises(InvalidArgumentError, match=f"has {len(story)} tokens"):
         context.load_state_file(tmp_path / "chat.bin", 0, max_tokens=5)
     assert context.seq_n_cells(0) == len(story)
 

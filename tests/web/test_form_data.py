@@ -51,7 +51,7 @@ def test_a_field_that_is_no_text_is_refused(server: Running) -> None:
     response = server.post("/tokenize", data=form(field("content", b"\xff")), headers={"Content-Type": TYPE})
     code, kind, message = one_error(response)
     assert (code, kind) == (500, "server_error")
-    assert message.startswith("a field of the form is no UTF-8: ")
+    assert message.startswith("a form field is not UTF-8: ")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])

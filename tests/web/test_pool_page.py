@@ -223,7 +223,7 @@ def test_the_page_waits_for_the_model_and_says_when_the_server_is_gone(page: Bro
         page.until_text("status", "Loading model")
         server.finish_loading()
         page.until_text("status", "Live")
-    page.until_text("status", "The server does not answer. Trying again.")
+    page.until_text("status", "The server does not answer. Retrying.")
 
 
 def test_a_chat_is_parked_from_the_order_of_its_park_to_the_end_of_its_restore_or_its_own(

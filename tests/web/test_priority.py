@@ -104,7 +104,7 @@ def test_the_file_has_a_number_and_a_key_on_each_line(tmp_path: Path) -> None:
     [
         ("staff -1", "line 1: give a whole number, a space and a key"),
         ("\n2000000 staff", "line 2: 2000000 is not between"),
-        ("1 secret", "line 1: this key is none of --api-key"),
+        ("1 secret", "line 1: this key is not in --api-key"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_and_no_key_is(text: str, complaint: str, tmp_path: Path) -> None:

@@ -26,4 +26,6 @@ def check(file: PlannedFile) -> None:
         return
     for damaged in (Path(file.final_path or file.path), path):
         damaged.unlink(missing_ok=True)
-    raise DownloadError(f"{path}: its SHA-256 is {found}, not {file.oid}: damaged on its way and removed; start again")
+    raise DownloadError(
+        f"{path}: its SHA-256 is {found}, expected {file.oid}: the download was damaged and is removed; start again"
+    )

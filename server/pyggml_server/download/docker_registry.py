@@ -97,5 +97,5 @@ def find_model(client: httpx2.Client, reference: Reference, auth: httpx2.Auth, f
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise DownloadError(str(answers.of_error(None, url, error))) from None
     except (ValueError, AttributeError):
-        raise DownloadError(f"GET {url}: answered with something that is no manifest: look at the name") from None
-    raise DownloadError(f"GET {url}: the manifest names no GGUF file: look for a model that has one")
+        raise DownloadError(f"GET {url}: the answer is not a manifest: check the name") from None
+    raise DownloadError(f"GET {url}: the manifest lists no GGUF file: choose a model that has one")

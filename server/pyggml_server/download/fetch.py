@@ -91,7 +91,7 @@ class Download:
         if self._hub is None:
             if not Path(path).exists():
                 raise DownloadError(
-                    f"--docker-repo {self._sources.docker_repo}: {path} is not there, and --offline allows nothing "
+                    f"--docker-repo {self._sources.docker_repo}: {path} is missing, and --offline allows nothing "
                     "else: start once without --offline"
                 )
             self._files.set_model_url("", path)
@@ -102,7 +102,7 @@ class Download:
         except DownloadError as error:
             if not Path(path).exists():
                 raise DownloadError(f"--docker-repo {self._sources.docker_repo}: {error}") from None
-            log.warning("%s; taking %s, which is there", error, path)
+            log.warning("%s; using %s, which is already here", error, path)
             self._files.set_model_url("", path)
             return
         self._oid = digest.removeprefix("sha256:")

@@ -26,6 +26,6 @@ def new_client() -> httpx2.Client:
             timeout=httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
-        raise DownloadError(f"the proxy that the environment names cannot be used: {error}") from None
+        raise DownloadError(f"the proxy set in the environment cannot be used: {error}") from None
     except OSError as error:
         raise DownloadError(f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}") from None

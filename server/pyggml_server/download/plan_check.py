@@ -15,8 +15,8 @@ def check(plan: Plan, sources: Sources, failure: Failure | None) -> None:
     for repository in plan.repositories:
         if repository.cached_preset:
             raise DownloadError(
-                f"{repository.flag} {repository.name} is a list of models, and the hub cannot be asked for it now: "
-                f"start with --models-preset {repository.cached_preset} in its place"
+                f"{repository.flag} {repository.name} is a list of models, and the hub cannot be reached: "
+                f"start with --models-preset {repository.cached_preset} instead"
             )
         if repository.is_preset and repository.flag == "-hf":
             raise PresetRepositoryError(f"{repository.flag} {repository.name} has a preset.ini: it is for a router")
@@ -24,15 +24,15 @@ def check(plan: Plan, sources: Sources, failure: Failure | None) -> None:
             raise DownloadError(f"{repository.flag} {repository.name}: {_why_nothing(repository, sources, failure)}")
     for file in plan.files:
         if (sources.is_offline or not file.url) and not Path(file.path).exists():
-            allowed = ", and --offline allows nothing else" if sources.is_offline else ""
-            raise DownloadError(f"{file.path} is not there{allowed}: start once with a network and without --offline")
+            allowed = ", and --offline forbids downloading it" if sources.is_offline else ""
+            raise DownloadError(f"{file.path} is missing{allowed}: start once with a network and without --offline")
 
 
 def _why_nothing(repository: Repository, sources: Sources, failure: Failure | None) -> str:
     if not repository.others:
         if sources.is_offline:
             return (
-                f"nothing of it is in the cache ({sources.hub_cache_folder}), and --offline allows nothing else: "
+                f"nothing of it is in the cache ({sources.hub_cache_folder}), and --offline forbids downloading it: "
                 "start once without --offline"
             )
         return str(failure) if failure is not None else "not the name of a repository: expected user/model[:quant]"

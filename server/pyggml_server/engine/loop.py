@@ -156,7 +156,7 @@ class Engine:
                 self._on_ready(runtime.translator)
                 return self._serve(state, dispatcher)
         except Exception as error:
-            log.exception("the engine ends")
+            log.exception("the engine stops")
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
             return False
         finally:

@@ -53,9 +53,7 @@ def _checked(body: bytearray, boundary: bytes | None) -> bytes:
         try:
             body = bytearray(json_of_form(body, boundary))
         except UnicodeDecodeError as error:
-            raise RequestRefusedError(
-                *error_object(f"a field of the form is no UTF-8: {error}", "server_error")
-            ) from error
+            raise RequestRefusedError(*error_object(f"a form field is not UTF-8: {error}", "server_error")) from error
     if is_too_deep(body):
         message = f"the request body is nested more than {MAX_NESTING} levels deep"
         raise RequestRefusedError(*error_object(message, "invalid_request_error"))

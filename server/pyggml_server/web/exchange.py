@@ -83,6 +83,7 @@ class Exchange:
     def _give_up(self) -> None:
         self.cancel()
         status, error = error_object(
-            f"the client reads too slowly: more than {self._max_waiting_bytes} bytes waited to be sent", "server_error"
+            f"the client reads too slowly: more than {self._max_waiting_bytes} bytes were waiting",
+            "server_error",
         )
         self._waiting = [Failed(self.task_ids[0], status, error)]

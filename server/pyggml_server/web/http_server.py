@@ -38,7 +38,7 @@ class HttpServer:
         self._thread.start()
         self._accepting.wait()
         if self._loop is None:
-            raise ListenError("the HTTP server ended before it accepted connections (its log line above says why)")
+            raise ListenError("the HTTP server ended before it accepted connections (see its log line above)")
 
     def stop(self) -> None:
         """Ask for the end: no new connections, running requests end as cancelled. Any thread; idempotent."""

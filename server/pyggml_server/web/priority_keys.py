@@ -33,7 +33,7 @@ def read_key_classes(path: str | None, api_keys: Sequence[str] | None) -> Mappin
         if abs(priority) > MOST:
             raise _refused(path, number, f"{priority} is not between -{MOST} and {MOST}")
         if api_keys is not None and key.strip() not in api_keys:
-            raise _refused(path, number, "this key is none of --api-key or --api-key-file: add it there")
+            raise _refused(path, number, "this key is not in --api-key or --api-key-file: add it there")
         classes[key.strip().encode()] = priority
     return classes
 

@@ -46,7 +46,7 @@ def test_one_request_more_than_may_wait_is_refused_and_the_others_are_served(smo
         harness.wait_for_tokens(busy, 1)
         waiting = [harness.start(**SHORT) for _ in range(2)]
         refused = harness.run(**SHORT)
-        assert "2 requests wait already" in refusal(refused)
+        assert "2 requests are already waiting" in refusal(refused)
         harness.cancel(busy)
         harness.wait(busy, *waiting)
         assert harness.run(**SHORT).result()["tokens_predicted"] == 3
@@ -76,7 +76,9 @@ def test_all_answers_of_a_refused_request_are_refused(smollm2_path: Path) -> Non
         fits = harness.run(**SHORT, n=2)
         harness.cancel(busy)
         harness.wait(busy)
-    assert {refusal(refused, i) for i in range(3)} == {"the server is busy: 0 requests wait already (--max-queue)"}
+    assert {refusal(refused, i) for i in range(3)} == {
+        "the server is busy: 0 requests are already waiting (--max-queue)"
+    }
     assert [fits.result(i)["tokens_predicted"] for i in range(2)] == [3, 3]
 
 

@@ -122,7 +122,7 @@ def test_a_prompt_for_which_the_pool_has_no_room_is_computed_and_nobody_tries_to
         engine.wait(running)
         assert (n_cached(again), again["content"]) == (0, first["content"])
     assert "failed to" not in capfd.readouterr().err
-    assert not [record for record in caplog.records if "prompt of the cache" in record.getMessage()]  # not above debug
+    assert not [record for record in caplog.records if "cached prompt" in record.getMessage()]  # not above debug
 
 
 def test_an_exchange_that_fails_ends_its_own_request_and_no_other(

@@ -92,7 +92,7 @@ def test_memory_that_is_pageable_only_at_size_makes_that_slot_park_synchronously
     assert state.slot(1).transfer.frees_on_completion
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"slot 0: parks synchronously from now on: a state of {N_STATE_BYTES} bytes, and {2 * MIB} can be pinned"
+        f"slot 0: parks synchronously from now on: a state of {N_STATE_BYTES} bytes, but only {2 * MIB} can be pinned"
     ]
 
 

@@ -86,7 +86,7 @@ def test_a_sequence_that_is_parked_cannot_be_parked_again(runtime: Runtime) -> N
     interleave(runtime, 8)
     transfer = SyncTransfer(runtime.context)
     transfer.save(0)
-    with pytest.raises(TransferRefusedError, match="parked already"):
+    with pytest.raises(TransferRefusedError, match="already parked"):
         transfer.save(0)
     transfer.drop()
     with pytest.raises(TransferRefusedError, match="no parked state"):

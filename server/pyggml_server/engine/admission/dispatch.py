@@ -66,7 +66,7 @@ class Dispatcher:
         try:
             self._queue.add(message.task_id, message.task, message.priority)  # type: ignore[arg-type]
         except Exception as error:
-            log.exception("task %d could not be taken in", message.task_id)
+            log.exception("task %d could not be accepted", message.task_id)
             endings.fail_unplaced(self._state, message.task_id, f"got exception: {error}", "server_error")
             message.task.close()
 
@@ -87,7 +87,7 @@ def _end_reasoning_of(job: Job) -> dict[str, object]:
     try:
         is_armed = job.task.end_reasoning()
     except Exception as error:
-        log.exception("task %d: its reasoning cannot be ended", job.task_id)
+        log.exception("task %d: failed to end its reasoning", job.task_id)
         return _failure(str(error))
     return {"success": True} if is_armed else _failure("reasoning control not enabled for this completion")
 

@@ -52,7 +52,9 @@ class TaskQueue:
         n_idle = sum(slot.is_idle for slot in state.slots)
         too_many = job if is_orphan else one_too_many(self._by_class(), n_idle, state.serve.max_queue)
         if too_many is not None:  # an orphan's request was refused before
-            self._refuse(too_many, f"the server is busy: {state.serve.max_queue} requests wait already (--max-queue)")
+            self._refuse(
+                too_many, f"the server is busy: {state.serve.max_queue} requests are already waiting (--max-queue)"
+            )
 
     def _joins_its_parent(self, job: Job) -> bool:
         """Where a request wants several answers (n > 1) their jobs wait as one, with the first."""

@@ -105,7 +105,7 @@ class AsyncPromptCache(PromptCache):
             return None
         sizes_bytes = self._copies.out.sizes_bytes(slot.id)
         if not (yield from self._copies.out.room_for(sizes_bytes)):
-            log.info("slot %d: its prompt is larger than the memory that it would pass through", slot.id)
+            log.info("slot %d: the prompt is larger than the memory it must pass through", slot.id)
             if self._keep(slot):
                 cache.trim()
             return None
@@ -115,7 +115,7 @@ class AsyncPromptCache(PromptCache):
         try:
             self._copies.out.save(slot.id, sizes_bytes)
         except TransferRefusedError as error:
-            log.warning("slot %d: its prompt is not kept: %s", slot.id, error)
+            log.warning("slot %d: the prompt is not cached: %s", slot.id, error)
             return None
         return cache, kept
 
@@ -167,13 +167,13 @@ class AsyncPromptCache(PromptCache):
                 return None
             self._pool.clear(slot)
             if not self._pool.has_room(self._slots, len(kept.tokens)):
-                log.debug("slot %d: there is no more room for a prompt of the cache", slot.id)
+                log.debug("slot %d: there is no longer room for the cached prompt", slot.id)
                 cache.add(kept)
                 return None
             try:
                 into.restore(slot.id)
             except TransferRefusedError as error:
-                log.warning("slot %d: a prompt of the cache could not be restored: %s", slot.id, error)
+                log.warning("slot %d: a cached prompt could not be restored: %s", slot.id, error)
                 cache.add(kept)
                 return None
             slot.tokens[:] = kept.tokens

@@ -58,7 +58,7 @@ class PromptCache:
         n_found = cache.find(slot.tokens, prompt)
         if n_found == 0 or self._pool.has_room(self._slots, n_found, giving_up=slot):
             return False
-        log.debug("slot %d: there is no room for a prompt of the cache, of %d tokens", slot.id, n_found)
+        log.debug("slot %d: there is no room for the cached prompt of %d tokens", slot.id, n_found)
         self._pool.clear(slot)
         return True
 
@@ -67,7 +67,7 @@ class PromptCache:
             return
         found = cache.load(slot.id, slot.tokens, prompt, self._pool.checkpoints.of(slot))
         if found is None:
-            log.warning("slot %d: a prompt of the cache could not be restored: no room", slot.id)
+            log.warning("slot %d: a cached prompt could not be restored: no room", slot.id)
             self._pool.clear(slot)
         elif found != slot.tokens:
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(found))
@@ -92,7 +92,7 @@ class PromptCache:
         try:
             return cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
         except PyggmlError as error:
-            log.warning("slot %d: its prompt is not kept: %s", slot.id, error)
+            log.warning("slot %d: the prompt is not cached: %s", slot.id, error)
             return False
 
     def _cache_for(self, slot: Slot) -> NativePromptCache | None:

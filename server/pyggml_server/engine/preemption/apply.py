@@ -68,7 +68,7 @@ class Applier:
         if action.reason is orders.Reason.ROTATION:
             self._state.counters.tally.rotations_total += 1
         log.warning(
-            "slot %d: task %d is dropped and will be computed again (%s): %d cells; host memory cannot hold its state, "
+            "slot %d: task %d is dropped and will be recomputed (%s): %d cells; host memory cannot hold its state, "
             "see --preempt-ram",
             slot.id,
             slot.active_job.task_id,
@@ -84,7 +84,7 @@ class Applier:
         recompute.refill(slot)
         now_s = copy_reports.end_wait(self._state, slot)
         self._state.record(EventKind.RESTORE, slot, now_s, f"{action.reason.value}, computed again")
-        log.info("slot %d: computing %d tokens again (%s)", slot.id, n_tokens, action.reason.value)
+        log.info("slot %d: recomputing %d tokens (%s)", slot.id, n_tokens, action.reason.value)
         return True
 
     @_do.register

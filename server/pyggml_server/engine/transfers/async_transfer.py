@@ -86,7 +86,7 @@ class AsyncTransfer:
         try:
             return self._native.prefetch(n_bytes)
         except (MemoryError, PyggmlError) as error:
-            raise TransferRefusedError(f"a state could not go to staging memory: {error}") from error
+            raise TransferRefusedError(f"a state could not be copied to staging memory: {error}") from error
 
     def restore(self, seq_id: int) -> None:
         """Allocate cells and issue the copy in."""

@@ -98,7 +98,7 @@ class ParkMemory:
         if part is not None:
             return part
         if n_bytes > pool.pinned_bytes and not pool.can_grow:
-            raise PageableBufferError(f"a state of {n_bytes} bytes, and {pool.pinned_bytes} can be pinned")
+            raise PageableBufferError(f"a state of {n_bytes} bytes, but only {pool.pinned_bytes} can be pinned")
         raise NoGapError(f"no gap of {n_bytes} bytes in {pool.pinned_bytes} bytes of pinned memory")
 
     def rest(self) -> None:

@@ -95,7 +95,7 @@ class SyncTransfer:
     def save(self, seq_id: int, *, may_block: bool = False) -> None:  # noqa: ARG002 - it always blocks
         """Copy the sequence's state to the host. Blocks for the copy."""
         if self._state is not None:
-            raise TransferRefusedError(f"sequence {seq_id} is parked already")
+            raise TransferRefusedError(f"sequence {seq_id} is already parked")
         try:
             n_bytes = self._context.state_size(seq_id)
             state = np.empty(n_bytes, dtype=np.uint8)

@@ -47,7 +47,7 @@ async function poll() {
   const [status, numbers] = await ask().then(
     (numbers) => [numbers.is_asleep ? "Live. The model sleeps until the next request." : "Live", numbers],
     // fetch throws a TypeError where nobody answers
-    (error) => [error instanceof TypeError ? "The server does not answer. Trying again." : error.message, latest],
+    (error) => [error instanceof TypeError ? "The server does not answer. Retrying." : error.message, latest],
   );
   if (isPaused) {
     return; // meanwhile

@@ -86,7 +86,7 @@ function drawParked(shown) {
   memory.value = held;
   const line = shown.slots.filter((slot) => slot.is_preempted).sort((a, b) => b.waiting_s - a.waiting_s);
   const heldText = `${countText(line.length, "slot")} parked, ${bytesText(held)} of ${bytesText(limit)} held`;
-  say("memory-text", limit === 0 ? "Preemption is off: nobody is ever parked." : heldText);
+  say("memory-text", limit === 0 ? "Preemption is off: no chat is ever parked." : heldText);
   document.getElementById("parked").replaceChildren(...line.map(parkedItem));
 }
 

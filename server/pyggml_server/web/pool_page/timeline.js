@@ -133,7 +133,7 @@ function gapBar(second, copyAges, yOf, width) {
 function gapsText(seconds) {
   const nGaps = seconds.reduce((sum, second) => sum + second.n_gaps, 0);
   if (nGaps === 0) {
-    return "No token followed another in the last minute.";
+    return "No slot generated two tokens in the last minute.";
   }
   const sumMs = seconds.reduce((sum, second) => sum + second.mean_ms * second.n_gaps, 0);
   const worst = seconds.reduce((a, b) => (b.worst_ms > a.worst_ms ? b : a));
