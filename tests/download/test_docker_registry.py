@@ -67,9 +67,9 @@ def test_a_model_that_is_not_there_is_an_error_that_says_what_was_asked_and_answ
     [
         (json_answer({"layers": [{"mediaType": "text/plain", "digest": "sha256:" + "1" * 64}]}), "no GGUF file"),
         (json_answer({"layers": [{"mediaType": "x.gguf", "digest": "../../etc"}]}), "no GGUF file"),
-        (json_answer([]), "no manifest"),
-        (json_answer({"layers": ["x"]}), "no manifest"),
-        (Answer(b"<html>"), "no manifest"),
+        (json_answer([]), "not a manifest"),
+        (json_answer({"layers": ["x"]}), "not a manifest"),
+        (Answer(b"<html>"), "not a manifest"),
     ],
 )
 def test_a_manifest_without_a_model_is_an_error(
