@@ -49,7 +49,7 @@ def choose_victims(
     if not _could_ever_help(ledger, shortage, terms):
         return None
     room_bytes = None if terms.ignores_budget else room_for_parks_bytes(ledger)
-    units = [unit for unit in _units(ledger, terms) if unit[0].slot_id not in terms.newcomers]
+    units = _without(_units(ledger, terms), terms.newcomers)
     giving_way, tiers = _tiers(ledger, terms, units)
     n_counted = len(units) - len(giving_way)
 
@@ -73,7 +73,7 @@ def _tiers(ledger: Ledger, terms: Terms, units: list[Unit]) -> tuple[set[int], l
     """
     waiter, classes = terms.waiter, ledger.classes
     passers = Passers(ledger, ledger.started if waiter is None else [waiter])
-    passed = {unit[0].slot_id for unit in units if passers.has(unit)}
+    passed = passers.among(units)
     giving_way = set() if waiter is None else passed
     if not classes.are_many:
         first = [unit for unit in units if unit[0].slot_id in passed] if passed else []
@@ -136,10 +136,10 @@ def candidate_of(ledger: Ledger, unit: Unit, shortage: Shortage, terms: Terms, *
 
 def n_state_bytes(unit: Unit) -> int:
     """Host memory that the unit takes while it is parked: its states, or buffers that it has if they are larger."""
-    n_bytes = 0
-    for slot in unit:
-        n_bytes += slot.state_bytes if slot.state_bytes > slot.buffer_bytes else slot.buffer_bytes
-    return n_bytes
+    if len(unit) == 1:  # asked of every resident in turn: nearly all are alone
+        slot = unit[0]
+        return slot.state_bytes if slot.state_bytes > slot.buffer_bytes else slot.buffer_bytes
+    return sum(max(slot.state_bytes, slot.buffer_bytes) for slot in unit)
 
 
 class Passers:
@@ -153,6 +153,13 @@ class Passers:
         if not self._waiting or unit[0].request_order <= self._first_order:
             return False  # true of nearly all, and quickly told
         return all(map(self._has_passed, unit))
+
+    def among(self, units: Sequence[Unit]) -> set[int]:
+        """Those of them that have, by their first slot."""
+        if not self._waiting:
+            return set()
+        later = [unit for unit in units if unit[0].request_order > self._first_order]
+        return {unit[0].slot_id for unit in later if self.has(unit)}
 
     def _has_passed(self, slot: SlotView) -> bool:
         """It came later, in the line and to its slot, than one that still waits."""
@@ -179,7 +186,7 @@ def refusals(ledger: Ledger, policy: Policy, shortage: Shortage, terms: Terms | 
     room_bytes = room_for_parks_bytes(ledger)
     if room_bytes is None or not _could_ever_help(ledger, shortage, terms):
         return []
-    units = [unit for unit in resident_units(ledger) if unit[0].slot_id not in terms.newcomers]
+    units = _without(resident_units(ledger), terms.newcomers)
     first = next(iter(_shortlist(ledger, policy, shortage, units)), None)
     if first is None or first[0].is_park_refusal_known or n_state_bytes(first) <= room_bytes:
         return []
@@ -219,18 +226,22 @@ def _units(ledger: Ledger, terms: Terms) -> list[Unit]:
     return [(slot,) for slot in ledger.residents.values()] if terms.splits_groups else resident_units(ledger)
 
 
+def _without(units: list[Unit], newcomers: Collection[int]) -> list[Unit]:
+    return [unit for unit in units if unit[0].slot_id not in newcomers] if newcomers else units
+
+
 def _could_ever_help(ledger: Ledger, shortage: Shortage, terms: Terms) -> bool:
     """Whether it would be enough if all but the smallest resident left. A quick no: the usual answer while a prompt
     waits pass after pass."""
     slots = ledger.residents.values()
     waiter = terms.waiter
     may_all_leave = waiter is not None and (
-        ledger.classes.are_many or any(slot.request_order > waiter.request_order for slot in slots)
+        ledger.classes.are_many or waiter.request_order < max([slot.request_order for slot in slots], default=0)
     )
     if len(slots) < 2 and not may_all_leave:
         return False
     n_shared = sum(group.n_cells_owned for group in ledger.groups.values())
     n_cells = ledger.n_resident_cells + ledger.n_step_cells + ledger.n_chunk_cells + ledger.n_beyond_cells + n_shared
     n_ahead = shortage.n_steps_ahead * ledger.n_decode_cells
-    n_staying = 0 if may_all_leave else min(slot.n_cells_owned for slot in slots)
+    n_staying = 0 if may_all_leave else min([slot.n_cells_owned for slot in slots])
     return shortage.n_short - n_cells - n_ahead + n_staying <= 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import sys
 import timeit
 from functools import partial
@@ -33,7 +34,8 @@ def main(words: list[str]) -> int:
     rows = measure(options.calls)
     print(table(rows))
     if options.json:
-        numbers = {"command": "scripts/bench decide", "python": platform.python_version(), "rows": rows}
+        command = shlex.join(["scripts/bench", "decide", *words])
+        numbers = {"command": command, "python": platform.python_version(), "rows": rows}
         options.json.write_text(json.dumps(numbers, indent=1) + "\n")
     return 0
 
