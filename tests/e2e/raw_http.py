@@ -1,4 +1,4 @@
-"""HTTP as it is on the wire, for what no client library sends."""
+"""HTTP as it is on the wire, for what no client library sends: h11 writes no HTTP/1.0, odd path or chunk extension."""
 
 from __future__ import annotations
 
