@@ -36,7 +36,7 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
     parts = build_batch(state, plan)
     waits.before_shift(state)  # building a batch may find one
     if parts:
-        may_run_ahead = run_ahead.may_go_on(state, plan, has_line=not dispatcher.is_empty)
+        may_run_ahead = run_ahead.may_continue(state, plan, has_line=not dispatcher.is_empty)
         if not (may_run_ahead and run_ahead.begin(state, parts)):
             run_batch(state, parts)
     else:
@@ -49,8 +49,8 @@ def _pass_in_flight(state: EngineState, dispatcher: Dispatcher) -> None:
     away, since the pass after this one makes it again."""
     keep_memory_ahead(state)
     plan = decide(observe(state), state.policy)
-    if run_ahead.may_go_on(state, plan, has_line=not dispatcher.is_empty):
-        run_ahead.go_on(state)
+    if run_ahead.may_continue(state, plan, has_line=not dispatcher.is_empty):
+        run_ahead.continue_run(state)
     else:
         run_ahead.settle(state)
 

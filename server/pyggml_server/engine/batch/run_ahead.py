@@ -20,10 +20,10 @@ from pyggml_server.planner.plan import Plan
 _N_SPARE_POSITIONS = 3
 
 
-def may_go_on(state: EngineState, plan: Plan, *, has_line: bool) -> bool:
+def may_continue(state: EngineState, plan: Plan, *, has_line: bool) -> bool:
     """Whether every slot that runs decodes its next token, and nothing else is to be done.
 
-    has_line  somebody waits for a slot: goes on only while none is idle.
+    has_line  somebody waits for a slot: continues only while none is idle.
     """
     if not state.runs_ahead or plan.actions or state.runtime.speculates or copies.are_under_way(state):
         return False
@@ -53,7 +53,7 @@ def begin(state: EngineState, parts: list[Part]) -> bool:
     return True
 
 
-def go_on(state: EngineState) -> None:
+def continue_run(state: EngineState) -> None:
     """Wait for the batch under way, have the next one issued, and hand the tokens out while the device computes."""
     _sample(state, goes_on=True)
 
