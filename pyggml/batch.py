@@ -1,6 +1,6 @@
 """The tokens of one decode, in numpy arrays that llama.cpp reads in place (no copies).
 
-A Batch belongs to nobody: fill it on any thread, but not while a decode reads it.
+A Batch belongs to no thread: fill it on any, but not while a decode reads it.
 """
 
 from __future__ import annotations

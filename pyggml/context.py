@@ -60,7 +60,7 @@ class Context(SequenceStates):
         n_outputs_max: int = 0,
         embeddings: bool = False,
     ) -> Context:
-        """Wraps a `struct llama_context *` that somebody else created, on the thread that may use it, and will free.
+        """Wraps a `struct llama_context *` that other code created, on the thread that may use it, and will free.
 
         `owner` is kept alive as long as the context may be used; `close` only ends the use of this object. The keyword
         arguments are the parameters that it was created with and that llama.cpp does not tell. After a decode that did

@@ -8,7 +8,7 @@ ALIGNMENT_BYTES = 64
 
 
 class FirstFit:
-    """Ranges in [0, end). Whoever owns the bytes says where they end."""
+    """Ranges in [0, end). The owner of the bytes says where they end."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []

@@ -1,6 +1,6 @@
 """The lifetime of one native object: who uses it, and when it is freed.
 
-A handle is freed once it is closed *and* nobody uses it any more, so that closing a model before its contexts, or a
+A handle is freed once it is closed *and* has no user left, so that closing a model before its contexts, or a
 context before a view of its logits, is safe. A borrowed handle is never freed here. Any thread may use a handle; it
 knows nothing of what it holds.
 """
@@ -18,7 +18,7 @@ from pyggml.ffi import CData
 class NativeHandle:
     """A native pointer with a user count.
 
-    `free` is called once, on whichever thread lets go last; None for a borrowed pointer. `keep` is kept alive as long
+    `free` is called once, on the thread that releases it last; None: a borrowed pointer. `keep` is kept alive as long
     as the pointer may be used: the object that owns it.
     """
 
@@ -29,7 +29,7 @@ class NativeHandle:
         self._keep = keep
         self._n_users = 0
         self._closed = False
-        # Reentrant: a finalizer that lets go of this handle can run at any allocation inside the lock.
+        # Reentrant: a finalizer that releases this handle can run at any allocation inside the lock.
         self._lock = threading.RLock()
 
     @property
@@ -71,7 +71,7 @@ class NativeHandle:
             self.release()
 
     def close(self) -> None:
-        """No new user from now on; frees the object now or when its last user lets go. A second call does nothing."""
+        """Takes no new user; frees the object now or when its last user releases it. A second call does nothing."""
         with self._lock:
             self._closed = True
             free_now = self._take_if_unused()

@@ -69,7 +69,7 @@ class Model(Closing):
 
     @classmethod
     def from_pointer(cls, pointer: CData, owner: object, *, vocab_only: bool = False) -> Self:
-        """Wraps a `struct llama_model *` that somebody else loaded and will free.
+        """Wraps a `struct llama_model *` that other code loaded and will free.
 
         `owner` is kept alive as long as the model may be used. `close` only ends the use of this object.
         """
@@ -200,7 +200,7 @@ class Model(Closing):
         return bytes(ffi.buffer(out, n[0])).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """No new use from now on; contexts and samplers that exist go on working. A second call does nothing."""
+        """Allows no new use; existing contexts and samplers keep working. A second call does nothing."""
         if self._handle is not None:
             self._handle.close()
 

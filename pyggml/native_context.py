@@ -40,7 +40,7 @@ class NativeContext(Closing):
         self.n_seq_max: int = lib.llama_n_seq_max(pointer)
         self._causal: bool = lib.llama_get_causal_attn(pointer)
         self._memory_or_null = lib.llama_get_memory(pointer)
-        # Asked once: a model may be closed, for new users, while its contexts go on.
+        # Asked once: a model may be closed, for new users, while its contexts keep working.
         self._n_vocab = model.vocab.n_tokens
         self._n_positions = model.n_positions
         self._is_recurrent = model.is_recurrent
@@ -73,7 +73,7 @@ class NativeContext(Closing):
         return self._handle.pointer()
 
     def native_handle(self) -> NativeHandle:
-        """For what uses the native context beyond `close`, and lets go of it. Raises WrongThreadError, ClosedError."""
+        """For users of the native context that outlive `close`. Raises WrongThreadError, ClosedError."""
         self._context()
         return self._handle
 
@@ -136,12 +136,12 @@ class NativeContext(Closing):
         if handle is not None and not handle.closed:
             if handle.owned:
                 warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-            handle.close()  # nobody else can be using it: this was the last reference
+            handle.close()  # it has no other user: this was the last reference
             self._free_left_over()
 
 
 def own_context(pointer: CData, model: NativeHandle) -> tuple[NativeHandle, CData]:
-    """A handle that frees a new context and then lets go of its model, and the context's abort flag."""
+    """A handle that frees a new context and then releases its model, and the context's abort flag."""
     flag = lib.pyggml_abort_flag_new(pointer)
     if flag == ffi.NULL:
         lib.llama_free(pointer)
@@ -162,7 +162,7 @@ def own_context(pointer: CData, model: NativeHandle) -> tuple[NativeHandle, CDat
 
 
 def borrow_context(pointer: CData, model: NativeHandle, owner: object) -> NativeHandle:
-    """A handle to a context that somebody else frees; it keeps `owner` and does not count as a user of the model."""
+    """A handle to a context that other code frees; it keeps `owner` and does not count as a user of the model."""
     if pointer == ffi.NULL:
         raise InvalidArgumentError("the context pointer is NULL")
     return NativeHandle(pointer, None, "context", keep=(owner, model))

@@ -31,7 +31,7 @@ class PinnedPool(Closing):
 
         pool = PinnedPool(context, 1 << 30)
         pool.fill(256 << 20)                # before anybody decodes: blocks
-        part = pool.take(n_bytes)           # None: no room; ask for more and go on without
+        part = pool.take(n_bytes)           # None: no room; ask for more and do without for now
         transfer.use(part)                  # the transfer gives it back
         pool.grow(512 << 20)                # asks; does not block
         pool.advance()                      # between two decodes: locks one piece if one is ready
@@ -40,7 +40,7 @@ class PinnedPool(Closing):
     keeps the native context, also after `Context.close`, until it is closed itself. Where the devices cannot lock
     memory in place, or the system refuses, the pool stays as it is and `can_grow` turns False.
 
-    Raises InvalidArgumentError for a piece that is no power of two of at least 4096 bytes and for a limit below one
+    Raises InvalidArgumentError for a piece that is not a power of two of at least 4096 bytes and for a limit below one
     piece, OutOfMemoryError without that much address space.
     """
 
@@ -146,7 +146,7 @@ class PinnedPool(Closing):
     def trim(self, n_bytes: int = 0) -> None:
         """Unlocks what is beyond `n_bytes` and beyond the last range that is held, and gives it back to the system.
 
-        Blocks, and stops those who use the device (34 to 53 ms for 288 MiB): only when nobody decodes.
+        Blocks, and stops those who use the device (34 to 53 ms for 288 MiB): only when nothing decodes.
         """
         self._check()
         self._trim(max(index(n_bytes), self._held().last_end))

@@ -58,9 +58,9 @@ class PinnedRange:
             self._give_back()
 
     def lend(self) -> LentRange:
-        """Leaves the range to one user, a transfer: until that ends the use nobody else can shrink it or give it back.
+        """Leaves the range to one user, a transfer. Until that ends its use, nobody can shrink it or give it back.
 
-        Raises ClosedError after `give_back`, BufferError while somebody uses it already.
+        Raises ClosedError after `give_back`, BufferError while it is in use.
         """
         with self._lock:
             self._check_not_lent("used")
@@ -109,6 +109,6 @@ class LentRange:
             self._part._give_back()
 
     def end(self) -> None:
-        """Leaves the range to whoever took it."""
+        """Leaves the range to its owner."""
         with self._part._lock:
             self._part._is_lent = False

@@ -1,4 +1,4 @@
-"""A thread that maps memory to a stretch of address space piece by piece, ahead of whoever uses it.
+"""A thread that maps memory to a stretch of address space piece by piece, ahead of its use.
 
 Owns the thread and the address space; knows nothing of devices. The thread runs while there are pieces to map and the
 populator is not closed. The methods are the owner's, on one thread.

@@ -1,4 +1,4 @@
-"""One sequence's state on its way out of a context's memory, or back, while the context goes on decoding.
+"""One sequence's state on its way out of a context's memory, or back, while the context keeps decoding.
 
 On the context's thread: on another one everything that calls, changes or asks for the copy raises WrongThreadError, in
 flight or not, until the context is closed. Sizes and flags that are kept here can be read on any. `save` and `restore`
@@ -220,7 +220,7 @@ class Transfer(TransferBuffer, Closing):
         return self._ended().__await__()
 
     async def _ended(self) -> Self:
-        import asyncio  # a sixth of the package's import time, and whoever awaits has it already
+        import asyncio  # a sixth of the package's import time, and code that awaits has it already
 
         while not self.done():
             await asyncio.sleep(_POLL_S)

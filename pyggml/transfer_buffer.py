@@ -35,9 +35,9 @@ class TransferBuffer(ABC):
         self._handle = NativeHandle(out[0], context.on_its_thread(partial(_free, self._lent)), "transfer")
         self._views: weakref.WeakSet[_StateView] = weakref.WeakSet()
         self._n_state_bytes = 0
-        self._is_own_state = False  # saved by this transfer: nobody else wrote its bytes
+        self._is_own_state = False  # saved by this transfer: nothing else wrote its bytes
         self._is_prefetched = False  # the state is in staging memory too, or on its way there
-        # kept here, because each native call lets go of the GIL and may have to wait for it
+        # kept here, because each native call releases the GIL and may have to wait for it
         self._buffer_bytes = 0
         self._is_pinned = False
 

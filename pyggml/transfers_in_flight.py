@@ -1,4 +1,4 @@
-"""Which sequences of a context have an asynchronous copy in flight, so that nobody pulls cells from under one.
+"""Which sequences of a context have an asynchronous copy in flight, so that no call takes their cells away.
 
 On the context's thread. Owns no copy: each belongs to its Transfer.
 """
@@ -22,7 +22,7 @@ class Copy(Protocol):
 
 
 class TransfersInFlight:
-    """Copies by the sequence whose cells they read or write; those that have ended drop out when somebody asks."""
+    """Copies by the sequence whose cells they read or write; those that have ended are dropped when it is read."""
 
     def __init__(self) -> None:
         self._by_sequence: dict[int, list[weakref.ref[Copy]]] = {}

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 # While nothing but copies is under way: how long a pass waits for a message before it asks again whether one completed.
 _POLL_S = 0.0005
-# While somebody still uses a model that is to be freed: how long until it is tried again.
+# How long to wait before trying again to free a model that is still in use.
 _SLEEP_POLL_S = 0.1
 
 
@@ -131,7 +131,7 @@ class Engine:
             log.info("server is exiting sleeping state")
 
     def _load_and_serve(self) -> bool:
-        """One load of the model, until it is freed. Whether it is to be loaded again once somebody asks for it."""
+        """One load of the model, until it is freed. Returns whether it is to be loaded again when it is needed."""
         from pyggml_server.native.runtime import Runtime
 
         try:
@@ -231,7 +231,7 @@ class Engine:
             self._deliver(messages)
 
     def _refuse_late_tasks(self) -> None:
-        """Whoever arrived behind the Stop ends as cancelled too."""
+        """Requests that arrived after the Stop end as cancelled too."""
         while True:
             try:
                 message = self._inbox.get_nowait()

@@ -125,7 +125,7 @@ def _prompt_part(slot: Slot, n_max: int) -> Part:
 
 
 def _start_prompt(state: EngineState, slot: Slot) -> bool:
-    """False when the job has ended instead, which nobody else in the batch shall notice."""
+    """False when the job has ended instead, which must not affect the others in the batch."""
     job = slot.active_job
     job.n_kept = state.pool.cut(slot, job.n_kept)
     job.task.start(slot.id, slot.n_ctx, job.n_kept)

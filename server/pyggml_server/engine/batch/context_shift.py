@@ -1,4 +1,4 @@
-"""Context shift (--context-shift): a full slot forgets its middle and goes on. Before the planner; engine thread."""
+"""Context shift (--context-shift): a full slot drops its middle tokens and continues. Engine thread."""
 
 from __future__ import annotations
 

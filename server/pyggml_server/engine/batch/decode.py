@@ -87,7 +87,7 @@ def take_samples(
 
 
 def fail_decode(state: EngineState, status: int) -> None:
-    """A decode failed for another reason than a full pool: whoever has cells there ends."""
+    """A decode failed for another reason than a full pool: every job with cells in it ends."""
     endings.fail_residents(state, _ERRORS.get(status, "Compute error."))
 
 
@@ -110,7 +110,7 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
         hand_over(state, slot)
     if sample.stop is StopType.EMBEDDED:
         endings.finish(state, slot)
-        state.pool.clear(slot)  # nobody continues a prompt that was embedded
+        state.pool.clear(slot)  # a prompt that was embedded is never continued
         return
     if sample.error is not None:
         end = endings.fail_and_clear if part.n_draft else endings.fail  # its wrong guesses are still in their cells
@@ -152,17 +152,17 @@ def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -
 
 
 def _free_cells(state: EngineState) -> bool:
-    """False where all are those of somebody who runs. Without the planner an idle slot whose prompt is on its way to
-    the prompt cache gives its cells up first: in llama-server it has by now."""
+    """False if running slots hold all cells. Without the planner, an idle slot whose prompt is on its way to the
+    prompt cache gives up its cells first: llama-server has freed them by then."""
     if state.policy.is_enabled:
         return idle_prompts.drop_one(state, _FULL) or waits.for_room(state)
     return waits.for_room(state) or idle_prompts.drop_one(state, _FULL)
 
 
 def _no_room_at_all(state: EngineState, piece: Slice) -> None:
-    """Nothing narrower fits. Without the planner all requests end, as in llama-server. With it none does yet: every
-    slot's tokens are those that are in its cells, and the planner of the next pass believes the pool. It parks, and
-    waits for the park, or lets the one go that cannot fit where nobody can be parked."""
+    """No narrower batch fits. Without the planner all requests end, as in llama-server. With it none ends yet: every
+    slot's tokens are those in its cells, and the planner of the next pass believes the pool. It parks a chat and
+    waits for the park; if none can be parked, it ends the one that cannot fit."""
     if state.policy.is_enabled:
         state.pool.note_refusal(len(piece.arrays.token))
     else:

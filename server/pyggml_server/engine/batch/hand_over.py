@@ -10,7 +10,7 @@ from pyggml_server.messages import Began
 
 
 def hand_over(state: EngineState, parent: Slot) -> None:
-    """The parent's prompt is in its cells: its children, who waited for it, share them and go on by themselves."""
+    """The parent's prompt is in its cells: the children that waited for it share them and continue on their own."""
     children, parent.children = parent.children, []
     if not children:
         return

@@ -1,6 +1,6 @@
 """Generation that runs ahead of Python. Engine thread.
 
-Where the next step is the same for everybody, the native call that samples a batch issues the next one. Python hears of
+Where all slots take the same next step, the native call that samples a batch issues the next one. Python hears of
 the samples while the device computes. A slot's token list then has the token that is on the device: its cell is taken.
 Whatever else is to be done (for a message, a plan with an action, a copy, a full context) ends the run first: `settle`
 waits for the batch under way and hands its tokens out, and the next pass finds everything as after any step.
@@ -23,7 +23,7 @@ _N_SPARE_POSITIONS = 3
 def may_continue(state: EngineState, plan: Plan, *, has_line: bool) -> bool:
     """Whether every slot that runs decodes its next token, and nothing else is to be done.
 
-    has_line  somebody waits for a slot: continues only while none is idle.
+    has_line  a request waits for a slot: generation continues only while none is idle.
     """
     if not state.runs_ahead or plan.actions or state.runtime.speculates or copies.are_under_way(state):
         return False
