@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from pyggml_server.download.ports import DownloadError, PresetRepositoryError
@@ -70,15 +72,21 @@ class Interrupted:
     """Somebody asked for the end."""
 
 
-Event = Fetched | RouterWanted | Loaded | Ended | Interrupted
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """After that, the last request has ended."""
+
+
+Event = Fetched | RouterWanted | Loaded | Ended | Interrupted | Drained
 
 
 class Server:
     """One run of the server: `run` on one thread, `interrupt` from any thread or a signal handler.
 
-    fetch  gets the models' files before the engine starts, on a thread of its own; raises DownloadError. Nothing waits
-           for it at an end that was asked for.
-    link   to the router that started this process, if one did.
+    fetch    gets the models' files before the engine starts, on a thread of its own; raises DownloadError. Nothing
+             waits for it at an end that was asked for.
+    link     to the router that started this process, if one did.
+    drain_s  how long an end that was asked for waits for the requests that run.
     """
 
     def __init__(
@@ -91,11 +99,14 @@ class Server:
         tools: ToolsPort | None = None,
         link: RouterLink | None = None,
         priorities: Priorities | None = None,
+        drain_s: float = 0.0,
     ) -> None:
         self._service = Service(settings, vertex, chat_page, tools, priorities)
         self._make_engine = make_engine
         self._fetch = fetch
         self._link = link
+        self._drain_s = drain_s
+        self._drain_ends_at_s: float | None = None
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._fetching = threading.Thread(target=self._run_fetch, name="downloads", daemon=True)
         self.addresses: tuple[str, ...] = ()
@@ -159,7 +170,7 @@ class Server:
 
     def _wait(self, engine: EngineControl) -> int:
         while True:
-            match self._events.get():
+            match self._next_event():
                 case Fetched():
                     engine.start()
                 case Loaded(translator=translator):
@@ -176,8 +187,33 @@ class Server:
                 case RouterWanted():
                     self.wants_router = True
                     return 0
-                case Interrupted():
+                case Interrupted() if self._may_drain:
+                    self._begin_drain()
+                case Interrupted() | Drained():
                     return 0
+
+    def _next_event(self) -> Event:
+        """What happened next; at the end of the time for a drain, that it has ended."""
+        try:
+            return self._events.get(timeout=self._drain_left_s)
+        except queue.Empty:
+            log.warning("requests still run after %g seconds (--drain-seconds): they end now", self._drain_s)
+            return Drained()
+
+    @property
+    def _may_drain(self) -> bool:
+        """Whether there may be requests to wait for, and nobody has asked for the end before."""
+        return self._drain_s > 0 and self.is_ready.is_set() and self._drain_ends_at_s is None
+
+    @property
+    def _drain_left_s(self) -> float | None:
+        return None if self._drain_ends_at_s is None else max(0.0, self._drain_ends_at_s - time.monotonic())
+
+    def _begin_drain(self) -> None:
+        log.info("taking no new requests; those that run have %g seconds to end (--drain-seconds)", self._drain_s)
+        self._drain_ends_at_s = time.monotonic() + self._drain_s
+        begin = partial(self._service.drain.begin, lambda: self._events.put(Drained()))
+        self._service.mailbox.call(begin)
 
     def _say_ready(self) -> None:
         log.info("model loaded")

@@ -26,6 +26,7 @@ class ServeOptions:
     priority_keys: str | None = None  # a file
     max_queue: int | None = None  # requests that may wait; None: no limit
     max_queue_s: float = 0.0  # how long one may wait; 0: no limit
+    drain_s: float = 0.0  # how long an end that was asked for waits for requests that run
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,14 @@ class LoadError(Exception):
 
 
 class RequestRefusedError(Exception):
-    """A request that never becomes a task: an HTTP status and llama-server's JSON error object."""
+    """A request that never becomes a task: an HTTP status and llama-server's JSON error object, and when the client may
+    try again, where that is all that is wrong."""
 
-    def __init__(self, status: int, error: bytes) -> None:
+    def __init__(self, status: int, error: bytes, retry_after_s: int | None = None) -> None:
         super().__init__(error.decode("utf-8", "replace"))
         self.status = status
         self.error = error
+        self.retry_after_s = retry_after_s
 
 
 def error_object(message: str, error_type: str, **extra: int) -> tuple[int, bytes]:

@@ -139,6 +139,15 @@ FLAGS = (
         section="queue params",
     ),
     Flag(
+        ("--drain-seconds",),
+        "drain_s",
+        "LLAMA_ARG_DRAIN_SECONDS",
+        "seconds that a server which is told to end waits for running requests; it takes no new ones (default: 0)",
+        "S",
+        SecondsType(min=0),
+        section="queue params",
+    ),
+    Flag(
         ("--tools-exposed", "--no-tools-exposed"),
         "tools_exposed",
         "LLAMA_ARG_TOOLS_EXPOSED",

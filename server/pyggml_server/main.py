@@ -117,6 +117,7 @@ def _serve(
         tools,
         link,
         priorities,
+        config.serve.drain_s,
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     signals.watch(server.interrupt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -38,3 +39,17 @@ def test_a_server_with_running_and_parked_requests_ends_with_0_and_tells_its_cli
             assert "The server is stopping" in list(lines)[-1]
             assert "The server is stopping" in list(other_lines)[-1]
         assert server.wait(PATIENCE_S) == 0
+
+
+def test_with_drain_seconds_running_requests_end_well_and_then_the_server(start_ours: StartServer) -> None:
+    body = {"prompt": "Once upon a time", "n_predict": 100, "ignore_eos": True, "stream": True}
+    with start_ours("--drain-seconds", "600", LLAMA_SERVER_PREEMPT_EVERY="30") as server:
+        with server.post("/completion", body, stream=True) as response:
+            lines = sse_lines(response)
+            assert next(lines)
+            server.signal(signal.SIGTERM)
+            last = json.loads(list(lines)[-1].removeprefix("data: "))
+        assert server.wait(PATIENCE_S) == 0
+        assert "those that run have 600 seconds to end" in server.whole_log()
+    assert last["stop"]
+    assert last["tokens_predicted"] == 100

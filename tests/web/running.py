@@ -29,9 +29,12 @@ class Running:
         chat_page: ChatPage | None = None,
         tools: ToolsPort | None = None,
         priorities: Priorities | None = None,
+        drain_s: float = 0.0,
     ) -> None:
         made: queue.SimpleQueue[FakeEngine] = queue.SimpleQueue()
-        self.server = Server(settings, engine_factory(made), vertex, chat_page, tools=tools, priorities=priorities)
+        self.server = Server(
+            settings, engine_factory(made), vertex, chat_page, tools=tools, priorities=priorities, drain_s=drain_s
+        )
         self.exit_code: int | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -118,9 +121,10 @@ def running(
     chat_page: ChatPage | None = None,
     tools: ToolsPort | None = None,
     priorities: Priorities | None = None,
+    drain_s: float = 0.0,
 ) -> Iterator[Running]:
     """A server that is ended after the test, whatever happens in it."""
-    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page, tools, priorities)
+    server = Running(settings or FakeSettings(), is_loaded, vertex, chat_page, tools, priorities, drain_s)
     try:
         yield server
     finally:

@@ -174,7 +174,7 @@ def _page_routes(service: Service, prefix: str) -> list[BaseRoute]:
 
 async def _answer_refused(_: Request, refused: Exception) -> Response:
     assert isinstance(refused, RequestRefusedError)
-    return error_response(refused.status, refused.error)
+    return error_response(refused.status, refused.error, refused.retry_after_s)
 
 
 async def _answer_nobody(_request: Request, _gone: Exception) -> Response:

@@ -59,7 +59,8 @@ class CallRoutes:
 
     async def _answer(self, request: Request, make_call: Callable[[int], Call]) -> Response:
         """Send the call and wait for its end. Raises ClientDisconnect if the client disconnects first."""
-        return await while_connected(request.receive, self._end_of(make_call))
+        with self._service.drain.hold():
+            return await while_connected(request.receive, self._end_of(make_call))
 
     async def _end_of(self, make_call: Callable[[int], Call]) -> Response:
         service = self._service

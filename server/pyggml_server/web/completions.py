@@ -42,12 +42,13 @@ class CompletionRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and notice if the client disconnects meanwhile."""
-        body = await read_body(Request(scope, receive))
-        abandoned = Abandoned()
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_when_gone, receive, group.cancel_scope, abandoned)
-            await self._answer(body, abandoned, scope, receive, send)
-            group.cancel_scope.cancel()
+        with self._service.drain.new_request():
+            body = await read_body(Request(scope, receive))
+            abandoned = Abandoned()
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel_when_gone, receive, group.cancel_scope, abandoned)
+                await self._answer(body, abandoned, scope, receive, send)
+                group.cancel_scope.cancel()
 
     async def _answer(self, body: bytes, abandoned: Abandoned, scope: Scope, receive: Receive, send: Send) -> None:
         watched = _WatchedSend(send)
@@ -96,7 +97,8 @@ class CompletionRoute:
     ) -> Response:
         """The conversation's stream, which continues without its client, or the error that came in its place."""
         service = self._service
-        await owned.enter_async_context(service.awake())  # the stream outlives this request and its hold
+        await owned.enter_async_context(service.awake())  # the stream outlives this request and its holds
+        owned.enter_context(service.drain.hold())
         kept = service.streams.open(conversation_id, exchange.end_as_cancelled)
         opening = asyncio.ensure_future(open_stream(service, request, exchange))
         kept.begin(partial(self._fill, opening, owned.pop_all()))

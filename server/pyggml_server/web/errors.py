@@ -29,9 +29,9 @@ def error_response(status: int, error: bytes, retry_after_s: int | None = None) 
     return response
 
 
-def refusal(message: str, kind: str) -> Response:
+def refusal(message: str, kind: str, retry_after_s: int | None = None) -> Response:
     """The response for an error of our own; `kind` is one of llama-server's."""
-    return error_response(*error_object(message, kind))
+    return error_response(*error_object(message, kind), retry_after_s)
 
 
 def early_refusal(message: str, kind: str) -> Response:
@@ -41,6 +41,6 @@ def early_refusal(message: str, kind: str) -> Response:
     return json_response(json_text({"error": error}).encode(), status)
 
 
-def refused(message: str, kind: str) -> RequestRefusedError:
+def refused(message: str, kind: str, retry_after_s: int | None = None) -> RequestRefusedError:
     """The same as an exception, for code that cannot answer by itself."""
-    return RequestRefusedError(*error_object(message, kind))
+    return RequestRefusedError(*error_object(message, kind), retry_after_s)

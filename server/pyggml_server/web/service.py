@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from pyggml_server.messages import EnginePort, Wake
 from pyggml_server.web.chat_page import ChatPage
+from pyggml_server.web.drain import Drain
 from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
@@ -54,6 +55,7 @@ class Service:
         self.priorities = priorities or Priorities()
         self.mailbox = Mailbox()
         self.streams = StreamStore()
+        self.drain = Drain()
         self._backend: Backend | None = None
         self._unavailable: str | None = LOADING_MESSAGE
         self._limiter: anyio.CapacityLimiter | None = None

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from pyggml_server import metrics
 from pyggml_server.errors import NotLoadedError
+from pyggml_server.web.drain import DRAINING_MESSAGE, RETRY_AFTER_S
 from pyggml_server.web.errors import json_response, refusal
 from pyggml_server.web.ports import TranslatorPort
 from pyggml_server.web.service import Service
@@ -22,7 +23,9 @@ class StatusRoutes:
         self._service = service
 
     async def health(self, _: Request) -> Response:
-        """Loading and stopping are the gate's answers; who comes this far is served."""
+        """Loading and stopping are the gate's answers; who comes this far is served, until the server is to end."""
+        if self._service.drain.is_under_way:
+            return refusal(DRAINING_MESSAGE, "unavailable_error", RETRY_AFTER_S)
         return json_response(b'{"status":"ok"}')
 
     async def models(self, _: Request) -> Response:
