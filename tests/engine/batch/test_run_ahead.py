@@ -25,7 +25,7 @@ WAYS: list[dict[str, Any]] = [
     {"n_predict": 1},
     {"n_predict": 2},
     {"n": 2, "temperature": 0.8, "seed": 3},
-    {"ignore_eos": True, "n_predict": 400},  # to the end of its context
+    {"ignore_eos": True, "n_predict": 200},  # to the end of its context
 ]
 
 
@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def said(model: Path, step: StepOptions, fields: dict[str, Any], *flags: str) -> list[tuple[str, object, int]]:
-    with EngineHarness(argv(model, *flags), None, step) as harness:
+    with EngineHarness(argv(model, *flags, n_ctx=192), None, step) as harness:
         request = harness.run(**body(**{**fields, "stream": False}))
         results = [request.result(i) for i in range(len(request.task_ids))]
     return [(str(result["content"]), result["stop_type"], int(str(result["tokens_predicted"]))) for result in results]
@@ -78,19 +78,19 @@ def test_an_answer_is_the_same(
 def test_shifts_forced_parks_and_drafts_change_no_word(
     smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    long = body(300, ignore_eos=True, stream=False)
-    for flags, preempt in [
-        (("--context-shift",), None),
-        ((), PreemptOptions(every_n_tokens=7)),
-        (("--spec-type", "ngram-simple"), None),
+    long = body(150, ignore_eos=True, stream=False)
+    for flags, preempt, n_ctx in [
+        (("--context-shift",), None, 128),  # less than it generates
+        ((), PreemptOptions(every_n_tokens=7), 256),
+        (("--spec-type", "ngram-simple"), None, 256),
     ]:
         texts = []
         for step in (NOT_AHEAD, AHEAD):
             with (
                 watched(monkeypatch, caplog),
-                EngineHarness(argv(smollm2_path, *flags, n_ctx=256), preempt, step) as harness,
+                EngineHarness(argv(smollm2_path, *flags, n_ctx=n_ctx), preempt, step) as harness,
             ):
-                texts.append(harness.run(**{**long, "n_predict": 300 if flags == ("--context-shift",) else 150}).text())
+                texts.append(harness.run(**long).text())
         assert texts[0] == texts[1]
 
 
