@@ -6,6 +6,7 @@ taken from there unless CMake finished without an error.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import subprocess
@@ -22,6 +23,8 @@ SHIM_TARGET = "pyggml-shim"
 ROUTER_TARGET = "pyggml-router"
 REFERENCE_TARGET = "llama-server"
 SUFFIXES = {".so", ".dylib"}
+#: What compiling everything takes one core of a server, without ccache: for one machine, and with every CPU variant.
+CPU_MINUTES, CPU_MINUTES_ALL_VARIANTS = 30, 46
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def configure_command(build: CMakeBuild) -> list[str]:
 def build_environment(layout: Layout, env: Mapping[str, str]) -> dict[str, str]:
     """What ninja and ccache see. Paths are hashed relative to the clone, so that another clone hits the same cache."""
     chosen = {"CCACHE_BASEDIR": str(layout.root), "CCACHE_NOHASHDIR": "1"}
-    return {**chosen, **env, "NINJA_STATUS": env.get("NINJA_STATUS", "[%f/%t] ")}
+    return {**chosen, **env, "NINJA_STATUS": env.get("NINJA_STATUS", "[%f/%t, %e s] ")}
 
 
 def forget_other_options(build: CMakeBuild) -> None:
@@ -71,6 +74,17 @@ def forget_other_options(build: CMakeBuild) -> None:
         (build.folder / "CMakeCache.txt").unlink(missing_ok=True)
     build.folder.mkdir(parents=True, exist_ok=True)
     note.write_text(wanted, encoding="utf-8")
+
+
+def how_long(build: CMakeBuild, n_cores: int) -> str:
+    """A sentence for people, before anything is compiled."""
+    if (build.folder / "CMakeCache.txt").exists():
+        return "compiling what changed since the last build"
+    minutes = CPU_MINUTES_ALL_VARIANTS if "-DGGML_CPU_ALL_VARIANTS=ON" in build.options else CPU_MINUTES
+    return (
+        f"the first build compiles llama.cpp: about {math.ceil(minutes / n_cores)} minutes on the {n_cores} cores "
+        "here; later builds compile only what changed"
+    )
 
 
 def run_cmake(command: list[str], env: Mapping[str, str], what: str) -> None:
@@ -95,9 +109,12 @@ def build_targets(build: CMakeBuild, env: Mapping[str, str], targets: list[str])
     env = build_environment(build.layout, env)
     forget_other_options(build)
     run_cmake(configure_command(build), env, "configure")
-    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
-    command = [build.tools.cmake, "--build", str(build.folder), "--parallel", jobs, "--target", *targets]
+    command = [build.tools.cmake, "--build", str(build.folder), "--parallel", str(n_jobs(env)), "--target", *targets]
     run_cmake(command, env, "build")
+
+
+def n_jobs(env: Mapping[str, str]) -> int:
+    return int(env.get("CMAKE_BUILD_PARALLEL_LEVEL") or os.cpu_count() or 1)
 
 
 def shared_libraries(folder: Path) -> list[Path]:

@@ -14,6 +14,8 @@ from build_support.cmake_build import (
     SHIM_TARGET,
     CMakeBuild,
     build_libraries,
+    how_long,
+    n_jobs,
     user_options,
 )
 from build_support.layout import Layout
@@ -44,7 +46,6 @@ def say(line: str) -> None:
 
 def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeBuild:
     """Missing programs are reported before anything is fetched."""
-    say("the first build takes 5 to 25 minutes on two cores; later builds compile only what changed")
     tools = find_tools(env)
     tree = source_tree(layout, env)
     folder = layout.build / ("cmake" if tree == layout.tree else "cmake-own-tree")
@@ -53,6 +54,7 @@ def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeB
         folder = folder.with_name(f"{folder.name}-{env[PORTABLE]}")
     targets = [SHIM_TARGET, ROUTER_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
     build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, (*portable, *user_options(env)))
+    say(how_long(build, n_jobs(env)))
     return NativeBuild(tree, build_libraries(build, env, targets), ensure_page(layout, tree, say, env))
 
 

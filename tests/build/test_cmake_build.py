@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from build_support.cmake_build import (
     build_environment,
     configure_command,
     forget_other_options,
+    how_long,
+    n_jobs,
     run_cmake,
     shared_libraries,
     user_options,
@@ -72,6 +75,23 @@ def test_a_failing_command_is_named_with_its_exit_code(capfd: pytest.CaptureFixt
     with pytest.raises(BuildError, match=r"build failed \(exit code 3\)(.|\n)*remedy"):
         run_cmake([sys.executable, "-c", script], {}, "build")
     assert "compiler says no" in capfd.readouterr().out
+
+
+def test_the_first_build_says_how_long_it_takes_here_and_a_later_one_that_it_is_short(tmp_path: Path) -> None:
+    tools = Tools("cmake", None, None)
+    one_machine = build_in(tmp_path, tools)
+    assert "about 15 minutes on the 2 cores here" in how_long(one_machine, n_cores=2)
+    assert "about 2 minutes on the 16 cores here" in how_long(one_machine, n_cores=16)
+    assert "about 23 minutes" in how_long(build_in(tmp_path, tools, ("-DGGML_CPU_ALL_VARIANTS=ON",)), n_cores=2)
+    one_machine.folder.mkdir(parents=True)
+    (one_machine.folder / "CMakeCache.txt").touch()
+    assert how_long(one_machine, n_cores=2) == "compiling what changed since the last build"
+
+
+def test_the_user_chooses_how_many_compilers_run_and_sees_how_far_they_are(tmp_path: Path) -> None:
+    assert n_jobs({"CMAKE_BUILD_PARALLEL_LEVEL": "3"}) == 3
+    assert n_jobs({}) == (os.cpu_count() or 1)
+    assert build_environment(Layout(tmp_path), {})["NINJA_STATUS"] == "[%f/%t, %e s] "
 
 
 def test_the_libraries_are_the_files_themselves(tmp_path: Path) -> None:
