@@ -25,6 +25,12 @@ STATEMENTS = {
     "stb": [("stb_image.h", "This software is available under 2 licenses")],
 }
 END_OF_COMMENT = "*/"
+#: What a wheel for other machines carries besides, from the compiler that built it (scripts/wheels, auditwheel).
+RUNTIME = """GCC's OpenMP runtime (libgomp), in the folder pyggml.libs of wheels that have one.
+Copyright (C) Free Software Foundation, Inc.
+Licence: GPL-3.0-or-later WITH GCC-exception-3.1, https://www.gnu.org/licenses/gcc-exception-3.1.html
+Source: https://gcc.gnu.org/git/gcc.git, folder libgomp, of the version that `_pyggml.libs` was compiled with
+(`pyggml-server --version` says it)."""
 
 
 def write_notices(tree: Path, folder: Path) -> Path:
@@ -37,6 +43,7 @@ def write_notices(tree: Path, folder: Path) -> Path:
             )
         for name, words in STATEMENTS[library]:
             parts.append(_part(library, _statement(tree / "vendor" / library / name, words)))
+    parts.append(_part("libgomp", RUNTIME))
     notices = folder / NOTICES
     notices.write_text("\n".join(parts), encoding="utf-8")
     return notices

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from build_support.tools import require_compiler
+
 MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TESTS = Path(__file__).parent
+LEAVE_MARK = """
+#include <stdlib.h>
+#include <stdio.h>
+__attribute__((constructor)) static void leave_mark(void) { fclose(fopen(getenv("MARK"), "w")); }
+"""
 NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "router", "web"}
 
 
@@ -41,3 +49,15 @@ def draft_path(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     path = tmp_path_factory.mktemp("draft") / "draft.gguf"
     shorten(smollm2_path, path, n_layers=27)
     return path
+
+
+@pytest.fixture
+def planted_backends(tmp_path: Path) -> Path:
+    """A folder in which somebody put libraries with the names of backends; a loaded one leaves the file `mark`."""
+    source = tmp_path / "planted.c"
+    source.write_text(LEAVE_MARK)
+    for name in ("libggml-cuda-planted.so", "libggml-cpu.so", "libggml-cpu-haswell.so"):
+        subprocess.run(
+            [require_compiler(os.environ), "-shared", "-fPIC", str(source), "-o", str(tmp_path / name)], check=True
+        )
+    return tmp_path

@@ -29,6 +29,7 @@ def test_every_library_is_named_with_its_terms_and_without_its_code(tree: Path, 
     text = write_notices(tree, tmp_path).read_text()
     assert "MIT License" in text
     assert all(f"terms of {library}" in text for library in STATEMENTS)
+    assert "GCC-exception-3.1" in text
     assert "terms of stb\n\n" in text + "\n\n"
 
 

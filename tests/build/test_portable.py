@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
 from build_support.build_error import BuildError
+from build_support.layout import of_this_clone
 from build_support.portable import portable_options
 
 
@@ -28,3 +31,8 @@ def test_another_value_is_an_error_that_names_it_and_what_can_be_said() -> None:
     with pytest.raises(BuildError, match="PYGGML_PORTABLE=yes is unknown") as caught:
         portable_options({"PYGGML_PORTABLE": "yes"})
     assert caught.value.remedy == "use one of: 0, 1, baseline"
+
+
+def test_wheels_that_are_published_are_for_other_machines() -> None:
+    table = tomllib.loads((of_this_clone().root / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    assert "-DGGML_CPU_ALL_VARIANTS=ON" in portable_options(table["environment"])

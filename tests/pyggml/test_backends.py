@@ -9,15 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from build_support.tools import require_compiler
-
 ROOT = Path(__file__).parents[2]
 PARSER = "from pyggml_server.native.command_line import CommandLine"
-LEAVE_MARK = """
-#include <stdlib.h>
-#include <stdio.h>
-__attribute__((constructor)) static void leave_mark(void) { fclose(fopen(getenv("MARK"), "w")); }
-"""
 
 
 def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,21 +27,9 @@ def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    """A folder in which somebody put libraries with the names of backends; a loaded one leaves the file `mark`."""
-    source = tmp_path / "planted.c"
-    source.write_text(LEAVE_MARK)
-    for name in ("libggml-cuda-planted.so", "libggml-cpu.so", "libggml-cpu-haswell.so"):
-        subprocess.run(
-            [require_compiler(os.environ), "-shared", "-fPIC", str(source), "-o", str(tmp_path / name)], check=True
-        )
-    return tmp_path
-
-
-def test_the_mark_shows_a_library_that_is_loaded(planted: Path) -> None:
-    run("import ctypes; ctypes.CDLL('./libggml-cpu.so')", planted, MARK=str(planted / "mark"))
-    assert (planted / "mark").exists()
+def test_the_mark_shows_a_library_that_is_loaded(planted_backends: Path) -> None:
+    run("import ctypes; ctypes.CDLL('./libggml-cpu.so')", planted_backends, MARK=str(planted_backends / "mark"))
+    assert (planted_backends / "mark").exists()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +41,9 @@ def test_the_mark_shows_a_library_that_is_loaded(planted: Path) -> None:
         f"{PARSER}; CommandLine.parse(['-m', 'x.gguf', '-ot', 'a=CPU'])",
     ],
 )
-def test_a_library_in_the_current_folder_is_not_loaded(planted: Path, program: str) -> None:
-    run(program, planted, MARK=str(planted / "mark"))
-    assert not (planted / "mark").exists()
+def test_a_library_in_the_current_folder_is_not_loaded(planted_backends: Path, program: str) -> None:
+    run(program, planted_backends, MARK=str(planted_backends / "mark"))
+    assert not (planted_backends / "mark").exists()
 
 
 def write_plugin(site: Path, function: str) -> None:
