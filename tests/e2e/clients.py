@@ -1,13 +1,13 @@
 """What the tests of real clients share: the flags of their server (`keyed`), and what its model says.
 
-Heavy clients are in the extra `clients`. Without one its tests are skipped. They fail if PYGGML_TEST_CLIENTS=required.
+Heavy clients are fetched by the tests themselves. Where one cannot be, its tests are skipped. They fail if
+PYGGML_TEST_CLIENTS=required.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -28,14 +28,6 @@ WEATHER: dict[str, object] = {"type": "object", "properties": {"city": {"enum": 
 QUESTION = "Rain in Rome?"
 TOO_LONG = "long " * 900
 TOO_LONG_MESSAGE = r"exceeds the available context size \(512 tokens\)"
-
-
-def module(name: str) -> Any:
-    """The client's module, imported when a test needs it."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        is_missing(f"{name} is not installed: pip install -e '.[clients]'")
 
 
 def is_missing(why: str) -> NoReturn:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.download.conftest import authority, authority_file, hub, proxy, registry  # noqa: F401
-from tests.e2e.clients import FLAGS
-from tests.e2e.program import REPOSITORY, ServerProcess, our_program, stock_program
+from tests.e2e.clients import FLAGS, KEY
+from tests.e2e.program import (
+    REPOSITORY,
+    ServerProcess,
+    free_port,
+    our_program,
+    stock_program,
+)
+from tests.native.short_model import shorten
 
 TEMPLATES = REPOSITORY / "vendor/ggml/llama.cpp/models/templates"
 StartServer = Callable[..., contextlib.AbstractContextManager[ServerProcess]]
@@ -35,6 +43,15 @@ def server_flags(model: Path) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="session")
+def small_models(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models: one layer and two layers of SmolLM2."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, n_layers in ("one", 1), ("two", 2):
+        shorten(smollm2_path, folder / f"{name}.gguf", n_layers)
+    return folder
+
+
 @contextlib.contextmanager
 def running(program: Path, flags: list[str], environment: Mapping[str, str] | None = None) -> Iterator[ServerProcess]:
     """A started server that is ended after its use, and must end well."""
@@ -45,6 +62,21 @@ def running(program: Path, flags: list[str], environment: Mapping[str, str] | No
         server.kill()
         raise
     server.end()
+
+
+@contextlib.contextmanager
+def loading_for_ever(program: Path, model: Path, folder: Path) -> Iterator[ServerProcess]:
+    """A server that waits for an adapter, which nobody writes into its pipe."""
+    os.mkfifo(folder / "adapter.gguf")
+    port = free_port()
+    flags = [*server_flags(model), "--port", str(port), "--lora", str(folder / "adapter.gguf"), "--api-key", KEY]
+    server = ServerProcess([program, *flags])
+    server.url = f"http://127.0.0.1:{port}"
+    try:
+        assert server.answer_once_it_listens("/health").status_code == 503
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +124,27 @@ def qwen(start_ours: StartServer) -> Iterator[ServerProcess]:
 def keyed(start_ours: StartServer) -> Iterator[ServerProcess]:
     """The server of the tests of real clients: its template writes calls of tools, and it asks for an API key."""
     with start_ours(*FLAGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def keyed_stock(start_stock: StartServer) -> Iterator[ServerProcess]:
+    """llama-server with the same flags."""
+    with start_stock(*FLAGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def loading(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """pyggml-server that loads its model for ever."""
+    with loading_for_ever(our_program(), smollm2_path, tmp_path_factory.mktemp("ours")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def loading_stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """llama-server that does."""
+    with loading_for_ever(stock_program(), smollm2_path, tmp_path_factory.mktemp("stock")) as server:
         yield server
 
 

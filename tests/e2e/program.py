@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ import requests
 from tests import server_process
 
 REPOSITORY = Path(__file__).parents[2]
+ASKED_EVERY_S = 0.1
 PATIENCE_S = 120.0  # only a broken program takes so long; no test measures time
 # apart from these, a program gets no setting of llama.cpp or of ours from the environment
 FOREIGN_PREFIXES = ("LLAMA_", "HF_", "GGML_")
@@ -37,6 +40,17 @@ class ServerProcess(server_process.ServerProcess):
         assert self.get("/health").json() == {"status": "ok"}
         return self
 
+    def answer_once_it_listens(self, path: str, *, awaited: int | None = None) -> requests.Response:
+        """For one that does not say when it listens: ask until it answers, with another status than one to be awaited.
+        `url` is set by then."""
+        while True:
+            with contextlib.suppress(requests.ConnectionError):
+                response = self.get(path)
+                if response.status_code != awaited:
+                    return response
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"it ended with {self.wait(ASKED_EVERY_S)}:\n{self.log()}")
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -54,8 +68,9 @@ class ServerProcess(server_process.ServerProcess):
         """Everything that it wrote so far."""
         return "".join(self.lines)
 
-    def get(self, path: str) -> requests.Response:
-        return requests.get(self.url + path, timeout=PATIENCE_S)
+    def get(self, path: str, **options: object) -> requests.Response:
+        """Options go to `requests`."""
+        return requests.get(self.url + path, timeout=PATIENCE_S, **options)  # type: ignore[arg-type]
 
     def get_stream(self, path: str) -> requests.Response:
         """The response with its headers; what follows is read from it."""
@@ -74,6 +89,14 @@ class ServerProcess(server_process.ServerProcess):
         found = re.search(rf"^llamacpp:{name} (\S+)$", self.get("/metrics").text, re.MULTILINE)
         assert found, f"/metrics has no llamacpp:{name}"
         return float(found[1])
+
+
+def free_port() -> int:
+    """For a program that does not say which one it took."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def our_program() -> Path:

@@ -1,107 +1,98 @@
-"""langchain-openai, litellm and llm: a chat, a stream, tools, and each one's own exceptions. They are in the extra
-`clients`."""
+"""langchain-openai, litellm, llm and openai for JavaScript work unchanged, and meet the errors that they meet with
+llama-server: a wrong key, a prompt that is too long, a model that still loads. So do openai-python and anthropic."""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.clients import (
-    CITIES,
-    GREETING,
-    KEY,
-    OPENING,
-    QUESTION,
-    TOO_LONG,
-    TOO_LONG_MESSAGE,
-    WEATHER,
-    is_missing,
-    module,
-)
+from tests.e2e.client_environments import CLIENTS, environment, python_with
+from tests.e2e.clients import CITIES, GREETING, KEY, OPENING, QUESTION, TOO_LONG, WEATHER
+from tests.e2e.javascript import javascript_command
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
-# their own deprecations are not ours to mend
-pytestmark = pytest.mark.filterwarnings("default")
-TOOLS = [{"type": "function", "function": {"name": "rain", "description": "Weather", "parameters": WEATHER}}]
+PROGRAMS = Path(__file__).with_name("client_programs")
+HEAVY = ("langchain", "litellm", "llm")
+Command = Sequence[str | Path]
 
 
-class TestLangchain:
-    def model(self, keyed: ServerProcess, key: str = KEY, max_tokens: int = 5) -> Any:
-        options = {"temperature": 0, "max_tokens": max_tokens, "max_retries": 0}
-        return module("langchain_openai").ChatOpenAI(base_url=keyed.url + "/v1", api_key=key, model="any", **options)
+@pytest.fixture(scope="session")
+def command_of() -> Callable[[str], Command]:
+    """What runs a client's program."""
 
-    def test_chats_and_streams(self, keyed: ServerProcess) -> None:
-        model = self.model(keyed)
-        assert model.invoke("Hi").content == GREETING
-        assert "".join(chunk.content for chunk in model.stream("Hi")) == GREETING
+    def command(client: str) -> Command:
+        if client == "javascript":
+            return javascript_command(PROGRAMS / "javascript_client.mjs")
+        python = python_with(CLIENTS) if client in HEAVY else Path(sys.executable)
+        return [python, PROGRAMS / f"{client}_client.py"]
 
-    def test_calls_tools(self, keyed: ServerProcess) -> None:
-        model = self.model(keyed, max_tokens=100).bind_tools(TOOLS, tool_choice="required")
-        model = model.bind(extra_body={"cache_prompt": False})  # what is reused of a prompt changes the text a little
-        answer = model.invoke([("user", QUESTION), ("assistant", OPENING)])
-        assert [call["args"] for call in answer.tool_calls] == [{"city": city} for city in CITIES]
-
-    def test_raises_its_exceptions(self, keyed: ServerProcess) -> None:
-        openai = module("openai")
-        with pytest.raises(openai.AuthenticationError, match="Invalid API Key"):
-            self.model(keyed, key="wrong").invoke("Hi")
-        with pytest.raises(openai.BadRequestError, match=TOO_LONG_MESSAGE):
-            self.model(keyed).invoke(TOO_LONG)
+    return command
 
 
-class TestLitellm:
-    @pytest.fixture
-    def litellm(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        # else it asks the network for prices when it is imported
-        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        return module("litellm")
+def said(command: Command, mode: str, server: ServerProcess, loading: ServerProcess, home: Path) -> dict[str, object]:
+    """What a client's program prints."""
+    told = {
+        "URL": server.url + "/v1",
+        "LOADING_URL": loading.url + "/v1",
+        "KEY": KEY,
+        "QUESTION": QUESTION,
+        "OPENING": OPENING,
+        "WEATHER": json.dumps(WEATHER),
+        "TOO_LONG": TOO_LONG,
+    }
+    done = subprocess.run(
+        [*command, mode],
+        env=environment(told, home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return printed
 
-    def ask(self, litellm: Any, keyed: ServerProcess, text: str = "Hi", key: str = KEY, **options: Any) -> Any:
-        messages = [{"role": "user", "content": text}]
-        address = {"model": "openai/any", "api_base": keyed.url + "/v1", "api_key": key}
-        return litellm.completion(**address, messages=messages, max_tokens=5, temperature=0, **options)
 
-    def test_chats_and_streams(self, litellm: Any, keyed: ServerProcess) -> None:
-        assert self.ask(litellm, keyed).choices[0].message.content == GREETING
-        chunks = self.ask(litellm, keyed, stream=True)
-        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == GREETING
+@pytest.mark.parametrize("client", [*HEAVY, "javascript"])
+def test_a_client_works_unchanged(
+    client: str,
+    command_of: Callable[[str], Command],
+    keyed: ServerProcess,
+    loading: ServerProcess,
+    tmp_path: Path,
+) -> None:
+    got = said(command_of(client), "works", keyed, loading, tmp_path)
+    assert got.pop("whole") == GREETING
+    assert got.pop("stream") == GREETING
+    assert got.pop("responses", GREETING) == GREETING
+    assert got.pop("tools", None) == (None if client == "llm" else [{"city": city} for city in CITIES])
+    assert got == {}
 
-    def test_raises_its_exceptions(self, litellm: Any, keyed: ServerProcess) -> None:
-        with pytest.raises(litellm.AuthenticationError, match="Invalid API Key"):
-            self.ask(litellm, keyed, key="wrong")
-        with pytest.raises(litellm.ContextWindowExceededError, match=TOO_LONG_MESSAGE):
-            self.ask(litellm, keyed, TOO_LONG)
+
+@pytest.mark.parametrize("client", [*HEAVY, "javascript", "openai", "anthropic"])
+def test_a_client_meets_the_same_errors_as_with_llama_server(
+    client: str,
+    command_of: Callable[[str], Command],
+    keyed: ServerProcess,
+    keyed_stock: ServerProcess,
+    loading: ServerProcess,
+    loading_stock: ServerProcess,
+    tmp_path: Path,
+) -> None:
+    ours = said(command_of(client), "mistakes", keyed, loading, tmp_path)
+    stock = said(command_of(client), "mistakes", keyed_stock, loading_stock, tmp_path)
+    assert without_ports(ours) == without_ports(stock)
+    assert "Invalid API Key" in str(ours["wrong key"])
+    assert "exceeds the available context size (512 tokens)" in str(ours["too long"])
+    assert "Loading model" in str(ours["loading"])
 
 
-class TestLlm:
-    """The command line program."""
-
-    def run(self, keyed: ServerProcess, folder: Path, text: str, key: str = KEY) -> subprocess.CompletedProcess[str]:
-        program = Path(sys.executable).with_name("llm")
-        if not program.is_file():
-            is_missing("llm is not installed: pip install -e '.[clients]'")
-        model = f"- model_id: ours\n  model_name: any\n  api_base: {keyed.url}/v1\n  api_key_name: ours\n"
-        (folder / "extra-openai-models.yaml").write_text(model)
-        options = ["-o", "temperature", "0", "-o", "max_tokens", "5", "--key", key]
-        return subprocess.run(
-            [program, "-m", "ours", *options, text],
-            env={**os.environ, "LLM_USER_PATH": str(folder)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
-    def test_chats(self, keyed: ServerProcess, tmp_path: Path) -> None:
-        done = self.run(keyed, tmp_path, "Hi")
-        assert (done.returncode, done.stdout.strip()) == (0, GREETING), done.stderr
-
-    def test_says_what_is_wrong(self, keyed: ServerProcess, tmp_path: Path) -> None:
-        assert "Invalid API Key" in self.run(keyed, tmp_path, "Hi", key="wrong").stderr
-        assert "exceeds the available context size" in self.run(keyed, tmp_path, TOO_LONG).stderr
+def without_ports(said: dict[str, object]) -> str:
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", json.dumps(said, indent=1, sort_keys=True))

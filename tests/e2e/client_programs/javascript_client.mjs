@@ -1,4 +1,4 @@
-// openai for JavaScript against the server at $URL with the key $KEY: prints one JSON object with what came of each call.
+// openai for JavaScript against the server at $URL: prints what it got (`works`), or its exceptions (`mistakes`).
 import OpenAI from 'openai';
 
 const client = new OpenAI({ apiKey: process.env.KEY, baseURL: process.env.URL, maxRetries: 0 });
@@ -38,21 +38,27 @@ async function responses() {
 }
 
 async function mistakes() {
-	const stranger = new OpenAI({ apiKey: 'wrong', baseURL: process.env.URL, maxRetries: 0 });
-	const long = { ...hello, messages: [{ content: 'long '.repeat(900), role: 'user' }] };
-	const names = [];
-	for (const call of [() => stranger.models.list(), () => client.chat.completions.create(long)]) {
-		names.push(await call().then(() => 'none', (error) => `${error.constructor.name} ${error.status}`));
-	}
-	return names;
+	const { KEY, LOADING_URL, TOO_LONG, URL } = process.env;
+	return {
+		loading: await mistake(KEY, LOADING_URL, 'Hi'),
+		'too long': await mistake(KEY, URL, TOO_LONG),
+		'wrong key': await mistake('wrong', URL, 'Hi')
+	};
 }
 
-console.log(
-	JSON.stringify({
-		mistakes: await mistakes(),
-		responses: await responses(),
-		stream: await stream(),
-		tools: await tools(),
-		whole: await whole()
-	})
-);
+async function mistake(apiKey, baseURL, content) {
+	const asked = new OpenAI({ apiKey, baseURL, maxRetries: 0 }).chat.completions.create({
+		...hello,
+		messages: [{ content, role: 'user' }]
+	});
+	return asked.then(
+		() => [],
+		(error) => [error.constructor.name, error.status, error.type, error.message]
+	);
+}
+
+async function works() {
+	return { responses: await responses(), stream: await stream(), tools: await tools(), whole: await whole() };
+}
+
+console.log(JSON.stringify(await { mistakes, works }[process.argv[2]]()));
