@@ -11,6 +11,7 @@ VARIABLE = "PYGGML_LLAMA_DIR"
 
 # What our patches add and the bindings call, by header. A patch that adds an entry point adds it here.
 NEEDED = {
+    "common/arg.h": ("common_params_add_program_option",),
     "ggml/include/ggml-backend.h": ("ggml_backend_set_search_path",),
     "include/llama.h": (
         "llama_memory_n_cells_used",
@@ -22,6 +23,7 @@ NEEDED = {
         "llama_state_seq_copy_load",
         "llama_state_seq_copy_prefetch_part",
     ),
+    "tools/server/server-http.h": ("server_get_program_routes",),
 }
 PARTS = ("CMakeLists.txt", "common/common.h", "tools/server/server-task.h", "tools/mtmd/mtmd.h")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Any, TypeVar
 
 import click
@@ -45,6 +46,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     n_threads = _environment_count(environ, THREADS_VARIABLE, "threads (0 = as many as slots and processor allow)")
     return Config(
         llama_argv=llamas,
+        own_argv=ours,
         tools_exposed=tools_exposed,
         preempt=_options_of(PreemptOptions, values),
         serve=_options_of(ServeOptions, values),
@@ -55,8 +57,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(our flags with their values, everything else in order).
 
-    `--flag value` and `--flag=value` are ours alike, and underscores count as dashes, as in llama.cpp. The value of
-    a flag that is not ours is not known to be one, so it cannot be spelled like one of our flags.
+    `--flag value` and `--flag=value` are ours alike, and underscores count as dashes, as in llama.cpp. Ours come out
+    as llama.cpp's parser reads them: a value is an argument of its own. The value of a flag that is not ours is not
+    known to be one, so it cannot be spelled like one of our flags.
     """
     ours: list[str] = []
     llamas: list[str] = []
@@ -68,9 +71,12 @@ def split(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if flag is None:
             llamas.append(argument)
             continue
-        ours.append(name + equals + value)
-        if flag.type is not None and not equals:
-            ours.extend(following for following in [next(rest, None)] if following is not None)
+        if flag.type is None:
+            ours.append(name + equals + value)
+        elif equals:
+            ours += [name, value]
+        else:
+            ours += [name, *islice(rest, 1)]
     return tuple(ours), tuple(llamas)
 
 

@@ -39,9 +39,13 @@ class StepOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One start of the server: our options, and the arguments that llama.cpp's own parser gets."""
+    """One start of the server: our options, and the arguments that llama.cpp's own parser gets.
+
+    own_argv  our flags as they were given, for a router that passes them on; what they mean is in the other fields.
+    """
 
     llama_argv: tuple[str, ...] = ()
+    own_argv: tuple[str, ...] = field(default=(), compare=False)
     tools_exposed: bool = False  # built-in tools also where anybody may call them
     preempt: PreemptOptions = field(default_factory=PreemptOptions)
     serve: ServeOptions = field(default_factory=ServeOptions)

@@ -14,19 +14,9 @@ import requests
 from tests.download.look_alike import Hub
 from tests.e2e.conftest import running
 from tests.e2e.program import PATIENCE_S, ServerProcess, our_program
-from tests.native.short_model import shorten
 
 FLAGS = ["--port", "0", "-c", "256", "-t", "1", "--no-warmup", "--cache-ram", "0", "-fit", "off", "--metrics"]
 CHAT = {"messages": [{"role": "user", "content": "Name three seas."}], "max_tokens": 4, "temperature": 0}
-
-
-@pytest.fixture(scope="session")
-def small_models(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two models: one layer and two layers of SmolLM2."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, n_layers in ("one", 1), ("two", 2):
-        shorten(smollm2_path, folder / f"{name}.gguf", n_layers)
-    return folder
 
 
 @pytest.fixture
@@ -36,7 +26,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def router(small_models: Path, environment: dict[str, str]) -> Iterator[ServerProcess]:
-    flags = ["--models-dir", str(small_models), "--models-max", "1", "--preempt-ram", "33", "--offline", *FLAGS]
+    flags = ["--models-dir", str(small_models), "--models-max", "1", "--offline", *FLAGS]
     with running(our_program(), flags, environment) as server:
         yield server
 
@@ -67,22 +57,6 @@ def test_a_request_has_the_model_loaded_that_it_names_and_another_one_unloaded(r
         assert answer.json()["model"] == name
         assert state_of(router, name) == "loaded"
         assert state_of(router, other) == "unloaded"
-
-
-def test_our_flags_and_the_page_of_the_pool_are_with_each_model(router: ServerProcess) -> None:
-    assert router.post("/v1/chat/completions", {**CHAT, "model": "one"}).status_code == 200
-    url = f"http://127.0.0.1:{port_of(router, 'one')}"
-    pool = requests.get(url + "/pool.json", timeout=PATIENCE_S).json()
-    assert "33 MiB" in json.dumps(pool) or 33 * 1024 * 1024 in flattened(pool)
-    assert requests.get(url + "/pool", timeout=PATIENCE_S).status_code == 200
-
-
-def flattened(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return [found for inner in value.values() for found in flattened(inner)]
-    if isinstance(value, list):
-        return [found for inner in value for found in flattened(inner)]
-    return [value]
 
 
 def test_a_model_that_is_not_there_is_an_error_of_the_request(router: ServerProcess) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyggml_server import cli
-from pyggml_server.config import Config, PreemptOptions, ServeOptions
 from pyggml_server.download.hub import Hub
 from pyggml_server.router import launch
 
@@ -28,26 +26,19 @@ def never(_interrupt: Callable[[], None]) -> None:
     """Nobody asks for the end."""
 
 
-def test_our_flags_reach_the_models_servers_by_the_environment() -> None:
-    given = PreemptOptions(ram_mib=77, use_async=False, staging_mib=5, policy="oldest", rotate_s=2.5)
-    config = Config(preempt=given, serve=ServeOptions(priority_best=-3, priority_keys="classes.txt"))
-    environ = launch.environment({"PATH": "/bin"}, config, None)
-    assert cli.parse([], environ) == config
-    assert environ["PATH"] == "/bin"
-    assert environ[launch.PYTHON_VARIABLE] == sys.executable
-    assert "MODEL_ENDPOINT" not in environ
-
-
-def test_what_is_left_to_its_default_stays_so() -> None:
-    assert cli.parse([], launch.environment({}, Config(), None)) == Config()
-
-
-def test_the_router_asks_the_forwarder_and_the_models_servers_the_hub() -> None:
+def test_the_router_asks_the_forwarder_and_the_models_servers_the_hub(tmp_path: Path) -> None:
     hub = Hub({"HF_ENDPOINT": "https://mirror"})
     with hub:
-        environ = launch.environment({"MODEL_ENDPOINT": "https://mirror"}, Config(), hub)
+        environ = launch.environment({"MODEL_ENDPOINT": "https://mirror", "PATH": "/bin"}, tmp_path, hub)
     assert environ["MODEL_ENDPOINT"] == hub.address
     assert environ["PYGGML_ROUTER_ENDPOINT"] == "https://mirror"
+    assert environ[launch.PYTHON_VARIABLE] == sys.executable
+    assert environ[launch.ADDED_VARIABLE] == str(tmp_path)
+    assert environ["PATH"] == "/bin"
+
+
+def test_offline_nobody_is_told_of_a_hub(tmp_path: Path) -> None:
+    assert "MODEL_ENDPOINT" not in launch.environment({}, tmp_path, None)
 
 
 @pytest.mark.parametrize(("how", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 128 + 9)])

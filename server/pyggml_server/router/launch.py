@@ -1,11 +1,12 @@
 """The router's process: started, told to end, waited for. Main thread.
 
 The router is llama-server's, in a program next to the compiled module. It starts that program again for each model,
-which then becomes pyggml-server and speaks to the router as `child` has it. Our own flags reach it by the environment.
+which then becomes pyggml-server and speaks to the router as `child` has it. `added` has what it gets of ours.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -17,12 +18,13 @@ from typing import Protocol
 
 from pyggml_server.config import Config
 from pyggml_server.download.hub import ENDPOINT, Hub
-from pyggml_server.flags import FLAGS, Flag
+from pyggml_server.router.added import added
 from pyggml_server.router.child import ENDPOINT_VARIABLE
 from pyggml_server.signals import Signals
 from pyggml_server.web.chat_page import ChatPage
 
 PYTHON_VARIABLE = "PYGGML_ROUTER_PYTHON"
+ADDED_VARIABLE = "PYGGML_ROUTER_ADDED"
 
 
 class RouterSettings(Protocol):
@@ -33,6 +35,8 @@ class RouterSettings(Protocol):
     @property
     def public_path(self) -> str: ...
     @property
+    def api_prefix(self) -> str: ...
+    @property
     def is_offline(self) -> bool: ...
 
 
@@ -41,22 +45,23 @@ def run_router(config: Config, settings: RouterSettings, signals: Signals) -> in
     from pyggml_server.native.router_program import router_program
 
     program = router_program()
-    arguments = list(config.llama_argv)
+    arguments = [*config.own_argv, *config.llama_argv]
     with ExitStack() as open_for_now:
         hub = None if settings.is_offline else open_for_now.enter_context(Hub(os.environ))
+        folder = Path(open_for_now.enter_context(TemporaryDirectory(prefix="pyggml-router-")))
         page = ChatPage.in_folder() if settings.ui and not settings.public_path else None
         if page is not None:
-            folder = open_for_now.enter_context(TemporaryDirectory(prefix="pyggml-chat-page-"))
-            page.unpack(Path(folder))
-            arguments += ["--path", folder]
-        return run(program, arguments, environment(os.environ, config, hub), signals.watch)
+            page.unpack(folder / "page")
+            arguments += ["--path", str(folder / "page")]
+        ours = folder / "added.json"
+        ours.write_text(json.dumps(added(settings.api_prefix, () if page is None else page.paths)), encoding="utf-8")
+        return run(program, arguments, environment(os.environ, ours, hub), signals.watch)
 
 
-def environment(environ: Mapping[str, str], config: Config, hub: Hub | None) -> dict[str, str]:
+def environment(environ: Mapping[str, str], ours: Path, hub: Hub | None) -> dict[str, str]:
     """What the router and the models' servers get: the router asks the hub by our forwarder, they by their own."""
-    ours = {flag.env: text for flag in FLAGS if (text := _text(_value_of(flag, config))) is not None}
     asked = {} if hub is None else {ENDPOINT: hub.address, ENDPOINT_VARIABLE: hub.endpoint}
-    return {**environ, **ours, **asked, PYTHON_VARIABLE: sys.executable}
+    return {**environ, **asked, PYTHON_VARIABLE: sys.executable, ADDED_VARIABLE: str(ours)}
 
 
 def run(
@@ -72,14 +77,3 @@ def run(
     watch_signals(lambda: os.kill(process, signal.SIGTERM))
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     return code if code >= 0 else 128 - code
-
-
-def _value_of(flag: Flag, config: Config) -> object:
-    """None for what the models' servers do not get."""
-    return getattr(config.preempt, flag.field, getattr(config.serve, flag.field, None))
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(int(value))
-    return None if value is None else str(value)

@@ -1,17 +1,13 @@
 """The page at `/pool` and the numbers that it asks for at `/pool.json`. Event loop thread; never waits for the engine.
 
-Reads the published snapshot only. The page is one HTML file: style and scripts of `pool_page/` are put into it here,
-and its Content-Security-Policy lets it load nothing else and talk to this server only.
+Reads the published snapshot only. `pool_files` has the page.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import resources
 from typing import Generic, TypeVar
 
 from starlette.requests import Request
@@ -20,10 +16,10 @@ from starlette.responses import Response
 from pyggml_server.history import GapSecond, PoolEvent
 from pyggml_server.published import Counters, SlotSnapshot, Snapshot
 from pyggml_server.web.errors import json_response, json_text
+from pyggml_server.web.pool_files import pool_page
 from pyggml_server.web.service import Service
 from pyggml_server.web.slots import refuse_without_slots
 
-SCRIPTS = ("words.js", "picture.js", "timeline.js", "page.js")  # each uses those before it
 TOTALS = (
     "preemptions_total",
     "restores_total",
@@ -44,11 +40,11 @@ class PoolRoutes:
         self._service = service
         self._clock = clock
         self._json = PoolJson()
-        self._page = assemble_page()
+        self._page = pool_page()
 
     async def page(self, _: Request) -> Response:
         """The page itself, also while the model loads and without a key: it shows nothing by itself."""
-        return Response(self._page, headers=page_headers(self._page))
+        return Response(self._page.html, headers=self._page.headers)
 
     async def numbers(self, _: Request) -> Response:
         """What the page draws. `--no-slots` switches it off together with `/slots`."""
@@ -93,37 +89,6 @@ class _KeptText(Generic[T]):
             self._text = json_text([self._fields_of(value) for value in values])
             self._of = values
         return self._text
-
-
-def assemble_page() -> bytes:
-    """The one HTML file: the skeleton with its style and scripts inside. Reads files of the package."""
-    folder = resources.files("pyggml_server.web") / "pool_page"
-    style = (folder / "style.css").read_text(encoding="utf-8")
-    script = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    return (
-        page.replace("<style></style>", f"<style>{style}</style>")
-        .replace("<script></script>", f"<script>{script}</script>")
-        .encode()
-    )
-
-
-def page_headers(page: bytes) -> dict[str, str]:
-    """Content type, no caching, and a policy under which only the page's own style and script run."""
-    policy = (
-        f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"frame-ancestors 'self'; style-src '{_hash_of(page, b'style')}'; script-src '{_hash_of(page, b'script')}'"
-    )
-    return {
-        "content-type": "text/html; charset=utf-8",
-        "cache-control": "no-cache",
-        "content-security-policy": policy,
-    }
-
-
-def _hash_of(page: bytes, tag: bytes) -> str:
-    inside = page.partition(b"<" + tag + b">")[2].partition(b"</" + tag + b">")[0]
-    return "sha256-" + base64.b64encode(hashlib.sha256(inside).digest()).decode()
 
 
 def _without_cells(snapshot: Snapshot) -> Snapshot:

@@ -2,7 +2,9 @@
 // Asks for the numbers twice a second, draws them, and says so when it cannot. The only part with state.
 
 const POLL_MS = 500;
-const KEY_NAME = "pyggml-api-key"; // in this tab's storage only
+// a router has a pool for each model; to look at one shall not load it
+const MODEL = new URLSearchParams(location.search).get("model");
+const NUMBERS = MODEL === null ? "pool.json" : `pool.json?${new URLSearchParams({ model: MODEL, autoload: "false" })}`;
 let isPaused = false;
 let latest = null;
 let timer = null;
@@ -20,18 +22,6 @@ function draw() {
   drawSlots(latest);
 }
 
-/** The numbers, or an Error whose message tells the reader what is wrong. */
-async function ask() {
-  const key = sessionStorage.getItem(KEY_NAME);
-  const headers = key === null ? {} : { Authorization: `Bearer ${key}` };
-  const response = await fetch("pool.json", { headers, cache: "no-store" });
-  document.getElementById("key-form").hidden = response.status !== 401;
-  if (!response.ok) {
-    throw new Error((await response.json()).error.message);
-  }
-  return withAges(await response.json());
-}
-
 /** The numbers, with `age_s` in each event and second of gaps: how long ago it was when the server answered. */
 function withAges(shown) {
   const events = shown.events.map((event) => ({ ...event, age_s: shown.now_s - event.at_s }));
@@ -44,10 +34,9 @@ async function poll() {
   if (isPaused || document.hidden) {
     return;
   }
-  const [status, numbers] = await ask().then(
-    (numbers) => [numbers.is_asleep ? "Live. The model sleeps until the next request." : "Live", numbers],
-    // fetch throws a TypeError where nobody answers
-    (error) => [error instanceof TypeError ? "The server does not answer. Retrying." : error.message, latest],
+  const [status, numbers] = await ask(NUMBERS).then(
+    (numbers) => [numbers.is_asleep ? "Live. The model sleeps until the next request." : "Live", withAges(numbers)],
+    (error) => [whyNot(error), latest],
   );
   if (isPaused) {
     return; // meanwhile
@@ -69,11 +58,11 @@ document.getElementById("pause").addEventListener("click", ({ target }) => {
   say("status", isPaused ? "Paused" : "Connecting");
   again(0);
 });
-document.getElementById("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem(KEY_NAME, document.getElementById("key").value);
-  again(0);
-});
+onKey(() => again(0));
 document.addEventListener("visibilitychange", () => again(0));
 window.addEventListener("resize", draw);
+if (MODEL !== null) {
+  say("of-model", MODEL);
+  document.getElementById("all-models").hidden = false;
+}
 poll();
