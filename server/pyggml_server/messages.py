@@ -64,6 +64,19 @@ class SlotAction:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSlot:
+    """Park what a slot works on until it is called back, or call it back. Ends with Answered, Failed or Cancelled.
+
+    seconds  after which it comes back by itself; 0: not at all.
+    """
+
+    task_id: int
+    slot_id: int
+    is_held: bool
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class EndReasoning:
     """End the reasoning of a running completion, at once. Always ends with Answered."""
 
@@ -81,7 +94,7 @@ class Stop:
     """End every task as cancelled, drain transfers, free the model, end the thread."""
 
 
-Call = SlotAction | EndReasoning
+Call = SlotAction | HoldSlot | EndReasoning
 FromWeb = Submit | Cancel | Call | Wake
 Inbound = FromWeb | Stop
 

@@ -161,6 +161,7 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
 def preempt_gauges(c: Counters) -> tuple[Value, ...]:
     """The gauges that llama-server does not have."""
     return (
+        Value("slots_held", "Slots that were parked by hand and not called back yet", c.slots_held),
         Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
         Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
         Value(

@@ -35,6 +35,7 @@ class SlotSnapshot:
     parked_bytes: int = 0
     parked_ms: float = 0.0
     n_preempted: int = 0
+    is_held: bool = False
     parked_at_s: float | None = None  # when its present park began; monotonic clock
 
 
@@ -81,6 +82,7 @@ class Counters:
     restore_issue_seconds_total: float = 0.0
     restore_prefetch_seconds_total: float = 0.0
     restore_scatter_seconds_total: float = 0.0
+    slots_held: int = 0
     preempt_ram_bytes: int = 0
     pinned_pool_bytes: int = 0
     side_copies_bytes: int = 0

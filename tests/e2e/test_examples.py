@@ -75,6 +75,14 @@ def test_a_chat_answers_each_line_until_an_empty_one(ours: ServerProcess) -> Non
     assert answers[2] == ""
 
 
+def test_a_chat_is_parked_by_hand_and_goes_on_where_it_was(ours: ServerProcess) -> None:
+    said = run_example("park_by_hand", ours.url)
+    assert said.startswith("park: slot 0 is preempted\nmeanwhile: The sea")
+    assert "\nunpark: slot 0 is " in said
+    assert ": preempted" in said
+    assert ": resumed" in said
+
+
 def test_an_agent_answers_through_the_server(start_ours: StartServer) -> None:
     template = REPOSITORY / "vendor/ggml/llama.cpp/models/templates/Qwen-Qwen3-0.6B.jinja"
     with start_ours("--chat-template-file", str(template)) as server:

@@ -33,6 +33,7 @@ def check_empty_when_nothing_is_short(view: View, policy: Policy, plan: Plan) ->
         and not any(slot.n_alone_cells > view.n_cells for slot in view.slots)
         and (view.ram_limit_bytes is None or view.ram_held_bytes <= view.ram_limit_bytes)
         and policy.n_preempt_every == 0
+        and not any(slot.is_held for slot in view.slots)
     )
     require(not nothing_short or plan is Plan.EMPTY, "empty plan when nothing is short", repr(plan))
 
@@ -64,7 +65,7 @@ def check_wait_is_last(plan: Plan) -> None:
 
 def check_not_the_last_resident(action: Action, residents: Iterable[SlotView], *, gives_way: bool = False) -> None:
     """But for one that gives way to the prompt for which it leaves: that takes its place."""
-    may_be_last = action.reason in (Reason.FORCED, Reason.ROTATION) or gives_way
+    may_be_last = action.reason in (Reason.FORCED, Reason.BY_HAND, Reason.ROTATION) or gives_way
     others = [slot for slot in residents if slot.slot_id != action.slot_id]
     require(may_be_last or bool(others), "the last resident is not parked", repr(action))
 

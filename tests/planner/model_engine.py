@@ -90,7 +90,9 @@ class ModelEngine(ModelPool):
         plan, has_progress = self._plan()
         has_progress = self._decode(plan) or has_progress
         has_copies = any(slot.n_passes_to_completion is not None for slot in self.slots)
-        self.n_idle_passes = 0 if has_progress or has_copies or self.is_done else self.n_idle_passes + 1
+        is_still = all(s.is_held or s.phase in (SlotPhase.IDLE, SlotPhase.WAIT_OTHER) for s in self.slots)
+        may_rest = has_progress or has_copies or self.is_done or is_still
+        self.n_idle_passes = 0 if may_rest else self.n_idle_passes + 1
         require(self.n_idle_passes <= 4, "liveness", f"nothing moved in {self.n_idle_passes} passes: {self.slots}")
 
     def _plan(self) -> tuple[Plan, bool]:
@@ -220,6 +222,8 @@ class ModelEngine(ModelPool):
     def _give_children_their_prompt(self, parent: ModelSlot) -> None:
         children = waiting_children(self.slots, parent)
         share_prompt(parent, children, self.now_s)
+        for child in children:
+            child.is_held = parent.is_held
         for child in children:
             if child.request and child.request.n_generate == 1:
                 self._release(child, "finished", keeps_cells=False)

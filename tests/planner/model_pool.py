@@ -112,6 +112,7 @@ class ModelPool:
             require(is_free, "nothing is done to a slot under a running copy", repr(action))
             if isinstance(action, Park) and (refused := self._refused_of(slot)):
                 self.refusals -= refused
+                self._stop_holding(slot)
                 return slot.slot_id
             self.counts[name] = self.counts.get(name, 0) + 1
             self._carry_out(action, slot)
@@ -153,6 +154,26 @@ class ModelPool:
     def _refuse_park(self, action: RefusePark, slot: ModelSlot) -> None:
         require(not slot.is_park_refusal_known, "a refused park is told once", repr(action))
         slot.is_park_refusal_known = True
+        self._stop_holding(slot)
+
+    # --- by hand
+
+    def hold(self, slot: ModelSlot) -> None:
+        """It is to stay out, with those that leave with it."""
+        for member in self._unit(slot):
+            member.is_held, member.is_park_refusal_known = True, False
+
+    def call_back(self, slot: ModelSlot) -> None:
+        """It may come back, from the end of the line."""
+        for member in self._unit(slot):
+            if member.is_held and member.phase is SlotPhase.PREEMPTED:
+                member.parked_at_s, member.park_order = self.now_s, 1 + max(s.park_order for s in self.slots)
+                member.is_rotation_refusal_known = False
+            member.is_held = False
+
+    def _stop_holding(self, slot: ModelSlot) -> None:
+        for member in self._unit(slot):
+            member.is_held = False
 
     # --- copies
 
@@ -247,7 +268,7 @@ class ModelPool:
 
     def _leave_line(self, slot: ModelSlot) -> None:
         require(slot.phase is SlotPhase.PREEMPTED, "no slot both parked and restored", f"return of {slot}")
-        line = [s for s in self.slots if s.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING)]
+        line = [s for s in self.slots if s.is_in_line]
         head = min(line, key=lambda s: (self.class_of(s.slot_id), s.park_order))
         require(head is slot, "head of the line", f"slot {slot.slot_id} passes slot {head.slot_id}")
         self.longest_wait_s = max(self.longest_wait_s, self.now_s - slot.parked_at_s)

@@ -58,6 +58,7 @@ class ModelSlot:
     needs_refill: bool = False
     n_refill: int = 0  # tokens that it computes again before it goes on
     has_pending_shift: bool = False
+    is_held: bool = False
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
@@ -74,6 +75,11 @@ class ModelSlot:
     def holds_state(self) -> bool:
         is_away = self.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING, SlotPhase.RESTORING)
         return is_away and not self.needs_refill
+
+    @property
+    def is_in_line(self) -> bool:
+        is_held = self.is_held and self.phase is SlotPhase.PREEMPTED
+        return self.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING) and not is_held
 
     @property
     def has_copy(self) -> bool:
@@ -125,6 +131,7 @@ class ModelSlot:
             buffer_bytes=self.buffer_bytes,
             group_id=request.family if request and self.n_shared else None,
             needs_refill=self.needs_refill,
+            is_held=self.is_held,
             is_park_refusal_known=self.is_park_refusal_known,
             is_rotation_refusal_known=self.is_rotation_refusal_known,
         )

@@ -1,5 +1,5 @@
 """Random traces through the model engine: requests come, go away and shift, parks are refused, buffers turn out to be
-pageable, copies complete late.
+pageable, copies complete late, chats are parked and called back by hand.
 
 Each rule ends in a pass of the loop or several; the engine raises `InvariantError` the moment something does not hold,
 and at the end every request must have ended once, in a bounded number of passes.
@@ -37,6 +37,17 @@ policies = st.builds(
     rotate_s=st.sampled_from([0.0, 0.0, 5.0, 20.0]),
     n_preempt_every=st.sampled_from([0, 0, 0, 1, 7]),
     age_s=st.sampled_from([0.0, 15.0]),
+)
+
+
+HOLDABLE = frozenset(
+    {
+        SlotPhase.PROCESSING_PROMPT,
+        SlotPhase.GENERATING,
+        SlotPhase.PREEMPTING,
+        SlotPhase.PREEMPTED,
+        SlotPhase.RESTORING,
+    }
 )
 
 
@@ -91,7 +102,24 @@ class RandomTraces(RuleBasedStateMachine):
             slot.has_pending_shift = True
         self.engine.step()
 
+    @precondition(lambda self: any(slot.phase in HOLDABLE for slot in self.engine.slots))
+    @rule(which=st.integers(0, 4))
+    def somebody_is_parked_by_hand(self, which: int) -> None:
+        slots = [slot for slot in self.engine.slots if slot.phase in HOLDABLE]
+        self.engine.hold(slots[which % len(slots)])
+        self.engine.step()
+
+    @precondition(lambda self: any(slot.is_held for slot in self.engine.slots))
+    @rule(which=st.integers(0, 4))
+    def somebody_is_called_back(self, which: int) -> None:
+        held = [slot for slot in self.engine.slots if slot.is_held]
+        self.engine.call_back(held[which % len(held)])
+        self.engine.step()
+
     def teardown(self) -> None:
+        for slot in self.engine.slots:
+            if slot.is_held:
+                self.engine.call_back(slot)
         n_tokens = sum(request.n_prompt + request.n_generate for request in self.engine.requests)
         self.engine.run_out(n_passes_max=100 + 20 * n_tokens)
         note_trace(self.engine.n_passes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyggml_server.errors import error_object
-from pyggml_server.messages import Answered, EndReasoning, Failed, SlotAction, SlotVerb
+from pyggml_server.messages import Answered, EndReasoning, Failed, HoldSlot, SlotAction, SlotVerb
 
 from tests.web.fakes import FakeSettings
 from tests.web.running import Running, one_error, running
@@ -43,6 +43,34 @@ def test_an_action_that_fails_is_answered_with_the_engines_error(keeping: Runnin
     call = keeping.engine.next_call()
     keeping.engine.say(Failed(call.task_id, *error_object("Invalid slot ID", "invalid_request_error")))
     assert one_error(posting.response()) == (400, "invalid_request_error", "Invalid slot ID")
+
+
+@pytest.mark.parametrize(
+    ("query", "is_held", "seconds"),
+    [("action=park", True, 0.0), ("action=park&seconds=2.5", True, 2.5), ("action=unpark", False, 0.0)],
+)
+def test_a_slot_is_parked_by_hand_without_a_folder_for_slots(
+    server: Running, query: str, is_held: bool, seconds: float
+) -> None:
+    posting = server.posting(f"/slots/2?{query}", "")
+    call = server.engine.next_call()
+    assert call == HoldSlot(call.task_id, 2, is_held, seconds)
+    server.engine.say(Answered(call.task_id, b'{"id_slot":2}'))
+    assert posting.response().json() == {"id_slot": 2}
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon", ""])
+def test_a_time_that_is_none_is_refused(server: Running, seconds: str) -> None:
+    response = server.post(f"/slots/2?action=park&seconds={seconds}")
+    message = f"'seconds' is '{seconds}': give a number, 0 or more"
+    assert one_error(response) == (400, "invalid_request_error", message)
+    assert server.engine.inbound.empty()
+
+
+def test_what_hides_the_slots_parks_none() -> None:
+    with running(FakeSettings(endpoint_slots=False)) as server:
+        assert server.post("/slots/0?action=park").status_code == 501
+        assert server.engine.inbound.empty()
 
 
 @pytest.mark.parametrize(

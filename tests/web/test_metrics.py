@@ -45,7 +45,7 @@ OUR_COUNTERS = [
     "requests_refused_total",
     "requests_cancelled_total",
 ]
-OUR_GAUGES = ["preempt_ram_bytes", "pinned_pool_bytes", "side_copies_bytes", "preempt_ram_limit_bytes"]
+OUR_GAUGES = ["slots_held", "preempt_ram_bytes", "pinned_pool_bytes", "side_copies_bytes", "preempt_ram_limit_bytes"]
 OUR_GAUGES += ["kv_cells", "kv_cells_used"]
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from pyggml_server.errors import error_object
 from pyggml_server.history import EventKind, History, PoolEvent
+from pyggml_server.messages import Answered, Failed, HoldSlot
 from pyggml_server.published import Asleep, Counters, SlotSnapshot, Snapshot
 
 from tests.web.browser import PHONE_PX, BrowserPage, browser
@@ -129,11 +131,34 @@ def test_each_second_with_gaps_has_a_bar_and_one_with_a_park_is_hatched(open_pag
 def test_the_table_has_a_row_for_each_slot(open_page: BrowserPage) -> None:
     rows = open_page.texts("#slots tr")
     assert [row.split("\t") for row in rows] == [
-        ["0", "generating", "10", "512", "40", "0", ""],
-        ["1", "idle", "", "128", "0", "0", ""],
-        ["2", "preempted", "12", "0", "0", "2", "500 ms"],
-        ["3", "preempted", "13", "0", "0", "2", "500 ms"],
+        ["0", "generating", "10", "512", "40", "0", "", "Park"],
+        ["1", "idle", "", "128", "0", "0", "", ""],
+        ["2", "preempted", "12", "0", "0", "2", "500 ms", "Park"],
+        ["3", "preempted", "13", "0", "0", "2", "500 ms", "Park"],
     ]
+
+
+def test_a_button_parks_a_slot_and_another_calls_it_back(open_page: BrowserPage, server: Running) -> None:
+    open_page.click("[aria-label='Park slot 0']")
+    call = server.engine.next_call()
+    assert call == HoldSlot(call.task_id, 0, is_held=True)
+    pool = busy_pool()
+    held = replace(parked(0, n_tokens=512, n_bytes=4096, parked_at_s=time.monotonic()), is_held=True)
+    server.engine.published = replace(pool, slots=(held, *pool.slots[1:]))
+    server.engine.say(Answered(call.task_id, b"{}"))
+    open_page.until_text("by-hand", "Slot 0 is parked until it is called back.")
+    open_page.until_text("slots", "Call back")
+    assert open_page.texts("#parked li")[-1].startswith("slot 0, until it is called back\nwaiting ")
+    open_page.click("[aria-label='Call back slot 0']")
+    call = server.engine.next_call()
+    assert call == HoldSlot(call.task_id, 0, is_held=False)
+    server.engine.say(Failed(call.task_id, *error_object("slot 0 is idle", "invalid_request_error")))
+    open_page.until_text("by-hand", "slot 0 is idle")
+
+
+def test_a_button_keeps_its_focus_while_the_page_is_drawn_again(open_page: BrowserPage) -> None:
+    open_page.script("document.querySelector('#slots button').focus(); draw()")
+    assert open_page.script("return document.activeElement.getAttribute('aria-label')") == "Park slot 0"
 
 
 def test_the_page_follows_the_server(open_page: BrowserPage, server: Running) -> None:
@@ -208,6 +233,8 @@ def test_a_server_with_a_key_is_shown_after_the_key_was_typed(page: BrowserPage)
         page.until_text("status", "Live")
         assert page.text("key-form") == ""
         assert page.text("cells-text").startswith("640 of 1024 cells")
+        page.click("[aria-label='Park slot 0']")  # which needs the key too
+        assert server.engine.next_call().task_id == 0
 
 
 def test_the_page_says_when_the_model_sleeps(page: BrowserPage, server: Running) -> None:

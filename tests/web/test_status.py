@@ -58,6 +58,7 @@ def test_slots_show_llama_servers_fields_and_those_of_preemption(server: Running
         "parked_bytes": 0,
         "parked_ms": 0.0,
         "n_preempted": 0,
+        "is_held": False,
         "priority": 0,
     }
     assert parked == {
@@ -78,6 +79,7 @@ def test_slots_show_llama_servers_fields_and_those_of_preemption(server: Running
         "parked_bytes": 4096,
         "parked_ms": 1.5,
         "n_preempted": 2,
+        "is_held": False,
         "priority": 0,
     }
 

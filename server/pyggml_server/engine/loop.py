@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # While nothing but copies is under way: how long a pass waits for a message before it asks again whether one completed.
 _POLL_S = 0.0005
+# The same while nobody runs and somebody stays out of the pool until he is called back.
+_HELD_POLL_S = 0.02
 # How long to wait before trying again to free a model that is still in use.
 _SLEEP_POLL_S = 0.1
 
@@ -261,4 +263,8 @@ def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, i
         left_s = idle.left_s()
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()
-    return _POLL_S if copies.are_under_way(state) and not has_decoded else 0
+    if has_decoded:
+        return 0
+    if copies.are_under_way(state):
+        return _POLL_S
+    return _HELD_POLL_S if any(slot.active_job.is_held for slot in state.busy()) else 0

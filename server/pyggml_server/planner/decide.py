@@ -2,7 +2,7 @@
 
 1. host memory over its budget: idle buffers are given back;
 2. requests that could not fit the pool even alone fail;
-3. forced parks (`n_preempt_every`);
+3. parks that were ordered: by hand, or after every so many tokens (`n_preempt_every`);
 4. room for the next step of those who run, and for the steps ahead where parks free cells late;
 5. a turn for a prompt that has waited too long;
 6. restores, head of the line first;
@@ -12,16 +12,15 @@
 
 from __future__ import annotations
 
-from pyggml_server.planner.budget import give_backs_for_park, give_backs_when_over
-from pyggml_server.planner.plan import FailContext, Park, Plan, Reason
+from pyggml_server.planner.budget import give_backs_when_over
+from pyggml_server.planner.ordered import park_as_ordered
+from pyggml_server.planner.plan import FailContext, Plan, Reason
 from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
 from pyggml_server.planner.prompts import admit_prompts
 from pyggml_server.planner.restores import restore_line
 from pyggml_server.planner.room import make_room_ahead, make_room_for_step
 from pyggml_server.planner.rotation import give_head_its_turn, give_prompt_its_turn
-from pyggml_server.planner.units import is_parkable, resident_units
-from pyggml_server.planner.victims import refusal
 from pyggml_server.planner.view import SlotPhase, View
 
 _MAY_FAIL = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING, SlotPhase.PREEMPTED})
@@ -37,7 +36,7 @@ def decide(view: View, policy: Policy) -> Plan:
     builder = PlanBuilder(view, policy)
     builder.extend(give_backs_when_over(builder.ledger))
     _fail_misfits(builder)
-    _park_forced(builder, policy)
+    park_as_ordered(builder, policy)
     if make_room_for_step(builder, policy):
         make_room_ahead(builder, policy)
         admit_prompts(builder, policy, better_than=builder.ledger.line[:1])
@@ -55,20 +54,3 @@ def _fail_misfits(builder: PlanBuilder) -> None:
             continue  # true of nearly all, and quickly told
         if slot.phase in _MAY_FAIL and not slot.has_transfer_in_flight and slot.n_alone_cells > n_cells:
             builder.add(FailContext(slot.slot_id, Reason.CANNOT_FIT_ALONE))
-
-
-def _park_forced(builder: PlanBuilder, policy: Policy) -> None:
-    """Park every slot that generated its quota, the last resident included. A budget that refuses it is no reason to
-    park another: nothing is short."""
-    if policy.n_preempt_every <= 0:
-        return
-    for unit in resident_units(builder.ledger):
-        is_due = any(
-            slot.phase is SlotPhase.GENERATING and slot.n_tokens_since_park >= policy.n_preempt_every for slot in unit
-        )
-        if is_due and is_parkable(builder.ledger, unit):
-            give_backs = give_backs_for_park(builder.ledger, unit)
-            if give_backs is None:
-                builder.extend(refusal(unit))
-            else:
-                builder.extend([*give_backs, *(Park(slot.slot_id, Reason.FORCED) for slot in unit)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyggml_server.planner.classes import Classes
 from pyggml_server.planner.policy import Policy
-from pyggml_server.planner.view import RESIDENT_PHASES, WAITING_PHASES, GroupView, SlotPhase, SlotView, View
+from pyggml_server.planner.view import RESIDENT_PHASES, GroupView, SlotPhase, SlotView, View
 
 
 class Ledger:
@@ -159,7 +159,7 @@ class Ledger:
         elif phase is SlotPhase.STARTED:
             self._started[slot.slot_id], self._started_line = slot, None
             self._count_started(slot, 1)
-        elif phase in WAITING_PHASES:
+        elif slot.is_in_line:
             self._waiting[slot.slot_id], self._line = slot, None
         elif phase is SlotPhase.IDLE and slot.n_cells_owned and not slot.has_transfer_in_flight:
             self.cached[slot.slot_id] = slot

@@ -12,6 +12,7 @@ class Reason(Enum):
     LOOKAHEAD_SHORT = "no room for the steps ahead"
     PROMPT_SHORT = "no room for a new prompt"
     FORCED = "forced after every N tokens"
+    BY_HAND = "by hand"
     ROTATION = "rotation: another chat's turn"
     HEAD_OF_LINE = "head of the line"
     HEAD_WAITS = "a parked chat waits and would not fit afterwards"

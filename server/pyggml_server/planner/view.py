@@ -36,8 +36,6 @@ RESIDENT_PHASES = frozenset(
 )
 #: Slots that may be parked.
 PARKABLE_PHASES = frozenset({SlotPhase.PROCESSING_PROMPT, SlotPhase.GENERATING})
-#: Slots that stand in the line for a restore (those on their way out included: nobody may pass them either).
-WAITING_PHASES = frozenset({SlotPhase.PREEMPTING, SlotPhase.PREEMPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,7 @@ class SlotView:
       buffer_bytes        host memory that it holds now, used or kept for its next park.
       group_id            n > 1 requests that still share cells (see `GroupView`); None once diverged.
       is_media_step       the next step is a media chunk: never cut.
+      is_held             it was told to stay out of the pool until it is called back (rule 14).
       is_park_refusal_known  a `RefusePark` was already carried out since it last got cells.
       is_rotation_refusal_known  a `RefuseRotation` was already carried out for its present wait.
     """
@@ -111,6 +110,7 @@ class SlotView:
     buffer_bytes: int = 0
     group_id: int | None = None
     is_media_step: bool = False
+    is_held: bool = False
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
@@ -118,6 +118,11 @@ class SlotView:
     def waits_since_s(self) -> float:
         """Since when it waits for cells; of a resident, since when it waited for those that it has."""
         return max(self.started_at_s, self.parked_at_s)
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether it stands in the line for restores. On its way out it does, even if it is to stay out."""
+        return self.phase is SlotPhase.PREEMPTING or (self.phase is SlotPhase.PREEMPTED and not self.is_held)
 
     @property
     def n_alone_cells(self) -> int:
@@ -203,5 +208,5 @@ class View:
 
     def waiting(self) -> list[SlotView]:
         """The line for restores, head first."""
-        line = (s for s in self.slots if s.phase in WAITING_PHASES)
+        line = (s for s in self.slots if s.is_in_line)
         return sorted(line, key=lambda s: (s.parked_at_s, s.park_order))

@@ -5,6 +5,7 @@ Event loop thread. The call of a client that disconnects is withdrawn if the eng
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -12,15 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyggml_server.messages import Answered, Call, EndReasoning, SlotAction, SlotVerb
+from pyggml_server.messages import Answered, Call, EndReasoning, HoldSlot, SlotAction, SlotVerb
 from pyggml_server.web.answer import refusal_of
 from pyggml_server.web.body import read_body
 from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import json_response, refusal, refused
 from pyggml_server.web.service import Service
+from pyggml_server.web.slots import refuse_without_slots
 
 _LEADING_NUMBER = re.compile(r"\s*[+-]?\d+")
 MAX_SLOT_ID = 2**31 - 1
+HOLDING = {"park": True, "unpark": False}  # whether the slot stays out
 
 
 class CallRoutes:
@@ -30,12 +33,14 @@ class CallRoutes:
         self._service = service
 
     async def act_on_slot(self, request: Request) -> Response:
-        """POST /slots/{id_slot}?action=save|restore|erase. As in llama-server the id may be empty, which is an error of
-        its own, or have a slash behind it."""
+        """POST /slots/{id_slot}?action=save|restore|erase|park|unpark. As in llama-server the id may be empty, which
+        is an error of its own, or have a slash behind it."""
         id_slot = request.path_params["id_slot"].removesuffix("/")
         if "/" in id_slot:
             raise HTTPException(404)
         body = await read_body(request)
+        if request.query_params.get("action", "") in HOLDING:
+            return await self._hold(request, id_slot)
         if not self._service.settings.slot_save_path:
             return refusal(
                 "This server does not support slots action. Start it with `--slot-save-path`", "not_supported_error"
@@ -50,6 +55,15 @@ class CallRoutes:
             translate = self._service.backend.translator.slot_file
             name, path = await self._service.in_thread(translate, body)
         return await self._answer(request, lambda task_id: SlotAction(task_id, verb, slot_id, name, path))
+
+    async def _hold(self, request: Request, id_slot: str) -> Response:
+        """POST /slots/{id_slot}?action=park|unpark[&seconds=S]: ours. `--no-slots` switches it off with `/slots`."""
+        refused_without = refuse_without_slots(self._service)
+        if refused_without is not None:
+            return refused_without
+        slot_id, seconds = _slot_id(id_slot), _seconds(request.query_params.get("seconds", "0"))
+        is_held = HOLDING[request.query_params["action"]]
+        return await self._answer(request, lambda task_id: HoldSlot(task_id, slot_id, is_held, seconds))
 
     async def control(self, request: Request) -> Response:
         """POST /v1/chat/completions/control: end the reasoning of a completion that runs."""
@@ -77,6 +91,16 @@ class CallRoutes:
                         return error
         finally:
             service.mailbox.close(exchange)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise refused(f"'seconds' is {text!r}: give a number, 0 or more", "invalid_request_error")
+    return seconds
 
 
 def _slot_id(text: str) -> int:

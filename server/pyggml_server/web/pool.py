@@ -119,6 +119,7 @@ def _slot(slot: SlotSnapshot, now_s: float) -> dict[str, object]:
         "n_tokens": slot.n_prompt_tokens,
         "n_decoded": slot.n_decoded,
         "n_preempted": slot.n_preempted,
+        "is_held": slot.is_held,
         "priority": slot.priority,
         "parked_bytes": slot.parked_bytes,
         "parked_ms": slot.parked_ms,

@@ -41,6 +41,7 @@ def slot_object(slot: SlotSnapshot) -> dict[str, object]:
         "parked_bytes": slot.parked_bytes,
         "parked_ms": slot.parked_ms,
         "n_preempted": slot.n_preempted,
+        "is_held": slot.is_held,
         "priority": slot.priority,
     }
 

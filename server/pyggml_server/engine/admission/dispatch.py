@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import logging
 
+from pyggml_server.engine.admission.holds import Holds
 from pyggml_server.engine.admission.queue import TaskQueue
 from pyggml_server.engine.idle_slots.slot_actions import SlotActions
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.slot import Job
-from pyggml_server.messages import Answered, Cancel, EndReasoning, FromWeb, SlotAction, Submit, Wake
+from pyggml_server.messages import Answered, Cancel, EndReasoning, FromWeb, HoldSlot, SlotAction, Submit, Wake
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class Dispatcher:
         self._state = state
         self._queue = TaskQueue(state)
         self._actions = SlotActions(state)
+        self._holds = Holds(state)
 
     @property
     def n_tasks(self) -> int:
@@ -34,7 +36,7 @@ class Dispatcher:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not len(self._queue) and not len(self._actions)
+        return not len(self._queue) and not len(self._actions) and self._holds.is_empty
 
     def take(self, message: FromWeb) -> None:
         """Take one message in."""
@@ -42,10 +44,12 @@ class Dispatcher:
             case Submit():
                 self._take_task(message)
             case Cancel(task_id=task_id):
-                if not self._queue.cancel(task_id) and not self._actions.cancel(task_id):
+                if not any(line.cancel(task_id) for line in (self._queue, self._actions, self._holds)):
                     self._cancel_running(task_id)
             case SlotAction():
                 self._actions.add(message)
+            case HoldSlot():
+                self._holds.take(message)
             case EndReasoning():
                 self._end_reasoning(message)
             case Wake():
@@ -53,12 +57,14 @@ class Dispatcher:
 
     def place(self) -> None:
         """Give idle slots to what waits for one. Actions come before tasks: they take one pass and no longer."""
+        self._holds.run()
         self._actions.run()
         self._queue.expire()
         self._queue.place()
 
     def cancel_all(self) -> None:
         """End everything that waits as cancelled."""
+        self._holds.cancel_all()
         self._actions.cancel_all()
         self._queue.cancel_all()
 

@@ -16,6 +16,7 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
     counters = state.counters.publish(
         requests_processing=sum(1 for _ in state.busy()),
         requests_deferred=n_deferred,
+        slots_held=sum(slot.active_job.is_held for slot in state.busy()),
         preempt_ram_bytes=held_bytes,
         pinned_pool_bytes=state.memory.pinned_bytes,
         side_copies_bytes=0 if state.background is None else state.background.n_bytes,
@@ -56,5 +57,6 @@ def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:
         parked_bytes=slot.transfer.state_bytes,
         parked_ms=parked_s * 1e3,
         n_preempted=job.n_parks,
+        is_held=job.is_held,
         parked_at_s=slot.parked_at_s if slot.state.is_preempted else None,
     )

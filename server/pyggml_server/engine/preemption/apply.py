@@ -145,6 +145,7 @@ class Applier:
         slot = self._state.slot(action.slot_id)
         slot.active_job.is_park_refusal_known = True
         self._refuse(slot, "not parked", action.reason)
+        _stop_holding(shared_prompt.unit_of(slot))
         return True
 
     # -- parks --------------------------------------------------------------------------------------------------------
@@ -158,6 +159,7 @@ class Applier:
             return False
         except TransferRefusedError as error:
             self._refuse(unit[0], "park refused", error)
+            _stop_holding(unit)
             return False
         for slot in unit:
             self._join_line(slot, started_s)
@@ -185,6 +187,12 @@ class Applier:
         job.n_parks += 1
         job.last_token_at_s = None
         self._state.outbox.append(Notice(job.task_id, "preempted"))
+
+
+def _stop_holding(unit: list[Slot]) -> None:
+    """They cannot be parked, so they do not stay out."""
+    for slot in unit:
+        slot.active_job.is_held = False
 
 
 def _log_buffer(slot: Slot) -> None:

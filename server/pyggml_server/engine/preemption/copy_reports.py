@@ -49,11 +49,24 @@ def note_scattered(state: EngineState, copy: CopyInFlight) -> None:
 def end_wait(state: EngineState, slot: Slot) -> float:
     """The slot is resident again. Returns the time of that; what it waited is no time of its task's."""
     job = slot.active_job
-    now_s = state.clock()
-    waited_s = now_s - slot.parked_at_s
-    job.parked_s += waited_s
-    job.task.add_pause(int(waited_s * 1e6))
+    now_s = _count_wait(state, slot)
     slot.resident_since_s = now_s
     job.parked_for_request = None
     state.outbox.append(Notice(job.task_id, "resumed"))
+    return now_s
+
+
+def restart_wait(state: EngineState, slot: Slot) -> None:
+    """The parked slot stands at the end of the line, as if it had been parked now."""
+    slot.parked_at_s = _count_wait(state, slot)
+    state.n_parks += 1
+    slot.park_order = state.n_parks
+    slot.active_job.is_rotation_refusal_known = False
+
+
+def _count_wait(state: EngineState, slot: Slot) -> float:
+    now_s = state.clock()
+    waited_s = now_s - slot.parked_at_s
+    slot.active_job.parked_s += waited_s
+    slot.active_job.task.add_pause(int(waited_s * 1e6))
     return now_s

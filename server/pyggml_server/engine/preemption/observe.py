@@ -63,6 +63,7 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         buffer_bytes=slot.transfer.buffer_bytes,
         needs_refill=job.needs_refill,
         group_id=_group_id(slot),
+        is_held=any(member.active_job.is_held for member in unit_of(slot)),
         is_park_refusal_known=job.is_park_refusal_known,
         is_rotation_refusal_known=job.is_rotation_refusal_known,
     )

@@ -45,6 +45,8 @@ class Job:
     needs_refill: bool = False  # it was dropped without its state
     parked_for_request: int | None = None
     has_run_since_restore: bool = True
+    is_held: bool = False  # it stays out of the pool until it is called back
+    held_until_s: float | None = None
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 

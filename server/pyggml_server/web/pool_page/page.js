@@ -19,7 +19,15 @@ function draw() {
   drawParked(latest);
   drawTimeline(latest);
   drawGaps(latest);
-  drawSlots(latest);
+  drawSlots(latest, MODEL === null); // a router knows the model of a POST by its body only
+}
+
+/** Parks a slot or calls it back, and says what came of it. */
+async function act({ action, slot }) {
+  const done = action === "park" ? "is parked until it is called back" : "is called back";
+  const said = await ask(`slots/${slot}?action=${action}`, "POST").then(() => `Slot ${slot} ${done}.`, whyNot);
+  say("by-hand", said);
+  again(0);
 }
 
 /** The numbers, with `age_s` in each event and second of gaps: how long ago it was when the server answered. */
@@ -59,6 +67,11 @@ document.getElementById("pause").addEventListener("click", ({ target }) => {
   again(0);
 });
 onKey(() => again(0));
+document.getElementById("slots").addEventListener("click", ({ target }) => {
+  if (target.dataset.action !== undefined) {
+    act(target.dataset);
+  }
+});
 document.addEventListener("visibilitychange", () => again(0));
 window.addEventListener("resize", draw);
 if (MODEL !== null) {

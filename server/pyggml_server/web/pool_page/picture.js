@@ -84,7 +84,8 @@ function drawParked(shown) {
   memory.hidden = limit === 0;
   memory.max = Math.max(limit, 1);
   memory.value = held;
-  const line = shown.slots.filter((slot) => slot.is_preempted).sort((a, b) => b.waiting_s - a.waiting_s);
+  const parked = shown.slots.filter((slot) => slot.is_preempted);
+  const line = parked.sort((a, b) => a.is_held - b.is_held || b.waiting_s - a.waiting_s);
   const heldText = `${countText(line.length, "slot")} parked, ${bytesText(held)} of ${bytesText(limit)} held`;
   say("memory-text", limit === 0 ? "Preemption is off: no chat is ever parked." : heldText);
   document.getElementById("parked").replaceChildren(...line.map(parkedItem));
@@ -92,10 +93,11 @@ function drawParked(shown) {
 
 function parkedItem(slot, place) {
   const waiting = `${slot.is_transferring ? "being copied, " : ""}waiting ${secondsText(slot.waiting_s)}`;
+  const next = place === 0 ? ", next to come back" : "";
   return element("li", {
     className: slotClass(slot.id),
     children: [
-      element("strong", { text: `slot ${slot.id}${place === 0 ? ", next to come back" : ""}` }),
+      element("strong", { text: `slot ${slot.id}${slot.is_held ? ", until it is called back" : next}` }),
       `${waiting}, ${slot.parked_bytes > 0 ? bytesText(slot.parked_bytes) : "to be computed again"}, ${countText(slot.n_tokens, "cell")}, ${countText(slot.n_preempted, "park")} so far`,
     ],
   });
@@ -123,16 +125,37 @@ function drawTotals({ pool, slots, totals }) {
   document.getElementById("totals").replaceChildren(...tiles);
 }
 
-function drawSlots({ slots }) {
-  const rows = slots.map((slot) => {
-    const parkedText = slot.parked_ms > 0 ? secondsText(slot.parked_ms / 1000) : "";
-    const values = [slot.state.replaceAll("_", " "), slot.id_task ?? "", slot.n_cells, slot.n_decoded, slot.n_preempted, parkedText];
-    const name = element("th", { text: String(slot.id) });
-    name.scope = "row";
-    return element("tr", {
-      className: slotClass(slot.id),
-      children: [name, ...values.map((value) => element("td", { text: String(value) }))],
-    });
-  });
-  document.getElementById("slots").replaceChildren(...rows);
+/** The table; `hasButtons`: where slots can be parked by hand. */
+function drawSlots({ slots }, hasButtons) {
+  const rows = document.getElementById("slots");
+  while (rows.children.length > slots.length) {
+    rows.lastChild.remove();
+  }
+  while (rows.children.length < slots.length) {
+    rows.append(slotRow()); // kept from one drawing to the next: a button that is replaced loses its focus
+  }
+  slots.forEach((slot, i) => fillRow(rows.children[i], slot, hasButtons));
+}
+
+function slotRow() {
+  const name = element("th");
+  name.scope = "row";
+  const button = element("button");
+  button.type = "button";
+  const cells = Array.from({ length: 6 }, () => element("td"));
+  return element("tr", { children: [name, ...cells, element("td", { children: [button] })] });
+}
+
+function fillRow(row, slot, hasButtons) {
+  const parkedText = slot.parked_ms > 0 ? secondsText(slot.parked_ms / 1000) : "";
+  const state = slot.state.replaceAll("_", " ");
+  const values = [slot.id, state, slot.id_task ?? "", slot.n_cells, slot.n_decoded, slot.n_preempted, parkedText];
+  values.forEach((value, i) => sayIn(row.children[i], String(value)));
+  row.className = slotClass(slot.id);
+  const button = row.lastChild.firstChild;
+  button.hidden = !hasButtons || ["idle", "started", "wait_other"].includes(slot.state);
+  button.dataset.action = slot.is_held ? "unpark" : "park";
+  button.dataset.slot = slot.id;
+  sayIn(button, slot.is_held ? "Call back" : "Park");
+  button.setAttribute("aria-label", `${button.textContent} slot ${slot.id}`);
 }

@@ -64,7 +64,11 @@ function shape(tag, attributes, text = "") {
 
 /** Sets an element's text if it is another one, so that a screen reader hears changes only. */
 function say(id, text) {
-  const where = document.getElementById(id);
+  sayIn(document.getElementById(id), text);
+}
+
+/** The same for an element. */
+function sayIn(where, text) {
   if (where.textContent !== text) {
     where.textContent = text;
   }
