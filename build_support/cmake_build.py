@@ -82,8 +82,8 @@ def how_long(build: CMakeBuild, n_cores: int) -> str:
         return "compiling what changed since the last build"
     minutes = CPU_MINUTES_ALL_VARIANTS if "-DGGML_CPU_ALL_VARIANTS=ON" in build.options else CPU_MINUTES
     return (
-        f"the first build compiles llama.cpp: about {math.ceil(minutes / n_cores)} minutes on the {n_cores} cores "
-        "here; later builds compile only what changed"
+        f"the first build compiles llama.cpp: about {math.ceil(minutes / n_cores)} minutes (cores: {n_cores}); "
+        "later builds compile only what changed"
     )
 
 

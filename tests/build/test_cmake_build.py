@@ -80,8 +80,8 @@ def test_a_failing_command_is_named_with_its_exit_code(capfd: pytest.CaptureFixt
 def test_the_first_build_says_how_long_it_takes_here_and_a_later_one_that_it_is_short(tmp_path: Path) -> None:
     tools = Tools("cmake", None, None)
     one_machine = build_in(tmp_path, tools)
-    assert "about 15 minutes on the 2 cores here" in how_long(one_machine, n_cores=2)
-    assert "about 2 minutes on the 16 cores here" in how_long(one_machine, n_cores=16)
+    assert "about 15 minutes (cores: 2)" in how_long(one_machine, n_cores=2)
+    assert "about 2 minutes (cores: 16)" in how_long(one_machine, n_cores=16)
     assert "about 23 minutes" in how_long(build_in(tmp_path, tools, ("-DGGML_CPU_ALL_VARIANTS=ON",)), n_cores=2)
     one_machine.folder.mkdir(parents=True)
     (one_machine.folder / "CMakeCache.txt").touch()
