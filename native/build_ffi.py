@@ -23,6 +23,7 @@ CDEF_ORDER = (
     "version.h",
     "server.h",
     "server_cache.h",
+    "server_media.h",
     "server_model_files.h",
     "server_tools.h",
 )

@@ -65,6 +65,7 @@ typedef struct pyggml_server_info {
     int32_t checkpoint_min_step;
     int32_t cache_ram_mib;
     int32_t is_async;
+    int32_t sees;
     int32_t cache_idle_slots;
 } pyggml_server_info;
 
@@ -211,6 +212,7 @@ typedef struct pyggml_row {
     int32_t       n_prompt_tokens;
     const pyggml_task * parent;
     int32_t       n_past;
+    int32_t       n_pos;
 } pyggml_row;
 
 typedef struct pyggml_sampled {

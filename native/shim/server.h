@@ -93,6 +93,7 @@ typedef struct pyggml_server_info {
     int32_t checkpoint_min_step; // tokens between two of them
     int32_t cache_ram_mib; // -1: no limit, 0: no prompt cache
     int32_t is_async;      // a device computes the whole model, so that a decode returns before it has ended
+    int32_t sees;          // prompts may have images
     int32_t cache_idle_slots; // idle slots move to the prompt cache when a task starts
 } pyggml_server_info;
 
@@ -260,6 +261,7 @@ typedef struct pyggml_row {
     int32_t       n_prompt_tokens; // tokens of its prompt in this batch
     const pyggml_task * parent;    // whose prompt in this batch is its own too: it takes over its counters; else NULL
     int32_t       n_past;          // tokens in the slot once the batch is decoded, guesses not counted
+    int32_t       n_pos;           // the positions that they take: fewer than tokens where images are among them
 } pyggml_row;
 
 typedef struct pyggml_sampled {

@@ -52,17 +52,6 @@ static void settle_params(common_params & params) {
     }
 }
 
-// Flags that this server parses but does not act on yet: what changes answers is refused.
-static void settle_unserved(const common_params & params) {
-    const auto refuse = [](const std::string & what) {
-        throw std::invalid_argument("error: " + what + "; use the stock llama-server for it");
-    };
-    const std::string & mmproj = params.mmproj.path.empty() ? params.mmproj.url : params.mmproj.path;
-    if (!mmproj.empty()) {
-        refuse("--mmproj '" + mmproj + "': images and audio are not supported by pyggml-server yet");
-    }
-}
-
 extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err) {
     *out = nullptr;
     return pyggml_guard(err, [&] {
@@ -78,7 +67,6 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
             common_log_flush(common_log_main());
             throw std::invalid_argument(""); // the parser has said why
         }
-        settle_unserved(args->params);
         settle_params(args->params);
         *out = args.release();
     });

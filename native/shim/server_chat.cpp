@@ -1,5 +1,6 @@
 // Chats of the three APIs to llama.cpp's own completion body: what its translation leaves out is put right before it.
 // Any thread.
+#include "server_media.hpp"
 #include "server_translate.hpp"
 
 using json = common_json;
@@ -133,7 +134,8 @@ static bool is_prefilled(const pyggml_server & server, const json & chat) {
            json_value(messages.at(messages.size() - 1), "role", std::string()) == "assistant";
 }
 
-json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const json & body) {
+json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const json & body,
+                               std::vector<raw_buffer> & files) {
     if (!body.is_object()) {
         throw std::invalid_argument(type == TASK_RESPONSE_TYPE_OAI_RESP ? "'input' is required" : "'messages' is required");
     }
@@ -145,7 +147,9 @@ json pyggml_chat_to_completion(const pyggml_server & server, task_response_type 
     }
     tidy_tools(chat);
     choose_tools(chat);
-    std::vector<raw_buffer> files; // stays empty: images and audio are refused
+    if (pyggml_sees(server)) {
+        pyggml_refuse_remote_images(chat);
+    }
     json data = oaicompat_chat_params_parse(chat, server.chat_params, files);
     if (!chat.contains("continue_final_message") && is_prefilled(server, chat)) {
         data["continue_final_message"] = true; // so that the answer does not repeat its beginning

@@ -32,6 +32,11 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
 // A prompt in one of the shapes of /completion, or an OpenAI message's content.
 static llama_tokens tokenize(const pyggml_server & server, const json & prompt) {
     if (prompt.is_object() && prompt.contains("content")) {
+        for (const auto & part : server.media ? prompt.at("content") : json::array()) {
+            if (json_value(part, "type", std::string()) != "text") {
+                throw std::invalid_argument("embeddings of images are not supported yet: send text");
+            }
+        }
         return tokenize_oai_content_array(server.vocab, nullptr, server.chat_params, prompt.at("content"), true, true,
                                           server.init_opt)
             .get_tokens();

@@ -1,4 +1,5 @@
 // Loading: model, context and chat templates through llama.cpp's own common library.
+#include "server_media.hpp"
 #include "server_types.hpp"
 
 #include "arg.h"
@@ -36,6 +37,7 @@ static void load_weights(pyggml_server & server) {
     params.n_outputs_max         = embeds ? params.n_batch : std::max(1, limits.total);
     params.n_outputs_max_per_seq = embeds ? 1 : std::max(1, limits.per_seq);
 
+    pyggml_media_reserve(params);
     SRV_INF("loading model '%s'\n", params.model.get_name().c_str());
     server.init  = common_init_from_params(params);
     server.model = server.init->model();
@@ -111,7 +113,7 @@ static void load_templates(pyggml_server & server) {
     chat.reasoning_format         = params.reasoning_format;
     chat.chat_template_kwargs     = params.default_template_kwargs;
     chat.tmpls                    = std::move(templates);
-    chat.allow_image              = false;
+    chat.allow_image              = pyggml_sees(server);
     chat.allow_audio              = false;
     chat.allow_video              = false;
     chat.enable_thinking          = thinking;
@@ -144,8 +146,11 @@ extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, in
             fetch_models(server->params);
         }
         load_weights(*server);
+        pyggml_media_load(*server);
         settle_abilities(*server);
-        server->drafter  = pyggml_drafter::load(*server);
+        if (!server->media) {
+            server->drafter = pyggml_drafter::load(*server);
+        }
         server->row_pool = make_row_pool(server->params, n_sampling_threads);
         load_templates(*server);
         SRV_INF("initializing, n_slots = %d, n_ctx_slot = %d, kv_unified = '%s'\n", server->params.n_parallel,
@@ -191,7 +196,7 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->n_swa                   = params.swa_full ? 0 : llama_model_n_swa(server->model);
         out->has_memory              = mem != nullptr;
         out->kv_unified              = params.kv_unified;
-        out->can_shift               = mem != nullptr && llama_memory_can_shift(mem);
+        out->can_shift               = mem != nullptr && llama_memory_can_shift(mem) && !server->media;
         out->is_recurrent            = llama_model_is_recurrent(server->model);
         out->is_hybrid               = llama_model_is_hybrid(server->model);
         out->partial_rm              = server->rm_type == COMMON_CONTEXT_SEQ_RM_TYPE_PART;
@@ -205,6 +210,7 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->checkpoint_min_step     = params.checkpoint_min_step;
         out->cache_ram_mib           = params.cache_ram_mib;
         out->is_async                = is_async(*server);
+        out->sees                    = pyggml_sees(*server);
         out->cache_idle_slots        = params.cache_idle_slots;
     });
 }

@@ -24,6 +24,7 @@ extern "C" int pyggml_args_sources(const pyggml_args * args, pyggml_bytes * out,
             { "docker_repo", params.model.docker_repo },
             { "model_url", params.model.url },
             { "model_path", params.model.path },
+            { "mmproj_url", params.mmproj.url },
             { "cache_folder", fs_path_to_utf8(fs_get_cache_directory()) },
             { "hub_cache_folder", hf_cache::get_cache_path() },
         };
@@ -42,11 +43,14 @@ extern "C" int pyggml_args_set_model_url(pyggml_args * args, const char * url, c
     });
 }
 
-// The files of --model-url, with the paths that common_models_handler_apply gives them.
-static json url_files(const common_params_model & model) {
-    json files = json::array();
+extern "C" int pyggml_args_set_mmproj_url(pyggml_args * args, const char * url, pyggml_error * err) {
+    return pyggml_guard(err, [&] { args->params.mmproj.url = url; });
+}
+
+// The files of --model-url or --mmproj-url, with the paths that common_models_handler_apply gives them.
+static void add_url_files(json & files, const common_params_model & model) {
     if (model.url.empty()) {
-        return files;
+        return;
     }
     const auto parts = common_download_get_all_parts(model.url);
     for (const std::string & part : parts) {
@@ -59,7 +63,6 @@ static json url_files(const common_params_model & model) {
         }
         files.push_back({ { "url", part }, { "path", fs_path_to_utf8(path) }, { "final_path", "" }, { "oid", "" } });
     }
-    return files;
 }
 
 static void add_file(json & files, const hf_cache::hf_file & file) {
@@ -98,6 +101,9 @@ static json repository(const char * flag, const std::string & repo, const common
     for (auto & sidecar : sidecars) {
         files.push_back(sidecar);
     }
+    if (!files.empty() && !takes_sidecar) {
+        add_file(files, plan.mmproj);
+    }
     return {
         { "flag", flag },
         { "name", repo },
@@ -105,7 +111,6 @@ static json repository(const char * flag, const std::string & repo, const common
         { "cached_preset", plan.preset.url.empty() ? plan.preset.local_path : "" },
         { "files", files },
         { "others", others },
-        { "mmproj", plan.mmproj.path },
     };
 }
 
@@ -123,9 +128,10 @@ extern "C" int pyggml_args_plan_files(pyggml_args * args, pyggml_bytes * out, py
         if (!draft_repo.empty()) {
             repositories.push_back(repository("-hfd", draft_repo, plan.plan_spec, plan.opts, true));
         }
-        args->files->plan.mmproj = {}; // images and audio are not supported yet
-        pyggml_bytes_assign(out, safe_json_to_str({ { "repositories", repositories },
-                                                    { "url_files", url_files(params.model) } }));
+        json by_url = json::array();
+        add_url_files(by_url, params.model);
+        add_url_files(by_url, params.mmproj);
+        pyggml_bytes_assign(out, safe_json_to_str({ { "repositories", repositories }, { "url_files", by_url } }));
     });
 }
 

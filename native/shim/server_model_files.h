@@ -14,6 +14,8 @@ extern "C" {
 PYGGML_API int pyggml_args_sources(const pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
 // The model comes from `url` and, unless `path` is empty, is kept in the file `path`.
 PYGGML_API int pyggml_args_set_model_url(pyggml_args * args, const char * url, const char * path, pyggml_error * err);
+// The encoder of --mmproj comes from `url`.
+PYGGML_API int pyggml_args_set_mmproj_url(pyggml_args * args, const char * url, pyggml_error * err);
 // Chooses the files: of a repository of the hub by what it lists, or else by what the cache has of it. A JSON object.
 PYGGML_API int pyggml_args_plan_files(pyggml_args * args, pyggml_bytes * out, pyggml_error * err);
 // Downloads those that are not there, after pyggml_args_plan_files; then loading needs no network any more.

@@ -1,6 +1,7 @@
 // Translation of HTTP bodies to tasks. Any thread, one at a time per request.
 #include "server_adapters.hpp"
 #include "server_embeddings.hpp"
+#include "server_media.hpp"
 #include "server_translate.hpp"
 
 #include <algorithm>
@@ -62,15 +63,25 @@ static server_task_type task_type(int kind) {
     }
 }
 
+// A prompt as its tasks get it.
+struct prompt_input {
+    llama_tokens                         tokens; // LLAMA_TOKEN_NULL where they are of an image
+    llama_tokens                         text; // all others
+    std::shared_ptr<pyggml_media_prompt> media;
+    std::vector<int32_t>                 user_starts;
+};
+
 // Adds the task of the request's next result index.
-static void add_task(pyggml_request & request, const llama_tokens & tokens, const task_params & params, int id_slot) {
+static void add_task(pyggml_request & request, const prompt_input & prompt, const task_params & params, int id_slot) {
     const pyggml_server & server = *request.server;
     const int32_t         index  = int32_t(request.tasks.size());
     auto                  task   = std::make_unique<pyggml_task>();
     task->server                 = &server;
     task->type                   = request.type;
     task->params                 = params;
-    task->tokens                 = tokens;
+    task->tokens                 = prompt.tokens;
+    task->media                  = prompt.media;
+    task->user_starts            = prompt.user_starts;
     task->index                  = index;
     task->id_slot_wanted         = id_slot;
     task->params_json            = safe_json_to_str(params.to_json(true));
@@ -86,14 +97,14 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     if (!task->sampler) {
         throw std::invalid_argument("Failed to initialize samplers: the grammar could not be used");
     }
-    request.formatters.push_back(std::make_unique<pyggml_formatter>(params, tokens, index));
+    request.formatters.push_back(std::make_unique<pyggml_formatter>(params, prompt.text, index));
     request.tasks.push_back(std::move(task));
 }
 
 // A prompt with n > 1 becomes a task and its children, each with the next seed.
-static void add_prompt(pyggml_request & request, const llama_tokens & tokens, const json & data, int id_slot) {
+static void add_prompt(pyggml_request & request, const prompt_input & prompt, const json & data, int id_slot) {
     const pyggml_server & server = *request.server;
-    pyggml_check_tokens(server, tokens);
+    pyggml_check_tokens(server, prompt.text);
     task_params params = server_schema::eval_llama_cmpl_schema(server.vocab, server.params,
                                                                server.params.sampling.logit_bias_eog, data);
     auto & words = params.antiprompt; // an empty one would be found at once
@@ -105,7 +116,7 @@ static void add_prompt(pyggml_request & request, const llama_tokens & tokens, co
         if (seed != LLAMA_DEFAULT_SEED) {
             params.sampling.seed = seed + uint32_t(i);
         }
-        add_task(request, tokens, params, i == 0 ? id_slot : -1);
+        add_task(request, prompt, params, i == 0 ? id_slot : -1);
         request.tasks.back()->i_parent = i == 0 ? -1 : i_parent;
         request.formatters.back()->shares_prompt = i > 0;
     }
@@ -125,14 +136,20 @@ static void log_prompt(const std::string & folder, const json & prompt) {
     }
 }
 
-static std::vector<int32_t> user_starts(const common_chat_msg_delimiters & delimiters, const llama_tokens & tokens) {
-    std::vector<int32_t> starts;
-    for (const auto & span : delimiters.split(tokens).spans) {
+static prompt_input as_input(const pyggml_server & server, server_tokens && tokens,
+                             const common_chat_msg_delimiters & delimiters) {
+    prompt_input prompt;
+    prompt.tokens = pyggml_all_tokens(tokens);
+    prompt.text   = tokens.get_text_tokens();
+    for (const auto & span : tokens.find_message_spans(delimiters).spans) {
         if (span.role == COMMON_CHAT_ROLE_USER) {
-            starts.push_back(int32_t(span.pos));
+            prompt.user_starts.push_back(int32_t(span.pos));
         }
     }
-    return starts;
+    if (prompt.text.size() < prompt.tokens.size()) {
+        prompt.media = std::make_shared<pyggml_media_prompt>(server, std::move(tokens));
+    }
+    return prompt;
 }
 
 static bool is_chat(task_response_type type) {
@@ -153,23 +170,22 @@ static std::unique_ptr<pyggml_answer> new_answer(const pyggml_request & request,
     }
 }
 
-static void add_tasks(pyggml_request & request, const json & data, const std::string & completion_id) {
+static void add_tasks(pyggml_request & request, const json & data, const std::vector<raw_buffer> & files,
+                      const std::string & completion_id) {
     const pyggml_server & server = *request.server;
     log_prompt(server.params.path_prompts_log_dir, data.at("prompt"));
     pyggml_check_token_numbers(server, data.at("prompt"));
-    const auto            inputs =
-        tokenize_input_prompts(server.vocab, nullptr, data.at("prompt"), true, true, server.init_opt);
+    auto inputs = pyggml_tokenize_prompts(server, data.at("prompt"), files, is_chat(request.res_type));
     auto delimiters = common_chat_msg_delimiters_parse(json_value(data, "message_delimiters", json::array()));
     delimiters.tokenize(server.vocab);
     const int id_slot = json_value(data, "id_slot", -1);
-    for (const auto & input : inputs) {
-        add_prompt(request, input.get_tokens(), data, id_slot);
+    for (auto & input : inputs) {
+        add_prompt(request, as_input(server, std::move(input), delimiters), data, id_slot);
     }
     if (request.tasks.empty()) {
         throw std::invalid_argument("\"prompt\" must not be empty");
     }
     for (size_t i = 0; i < request.tasks.size(); ++i) {
-        request.tasks[i]->user_starts = user_starts(delimiters, request.tasks[i]->tokens);
         for (task_params * params : { &request.tasks[i]->params, &request.formatters[i]->params }) {
             params->res_type          = request.res_type;
             params->oaicompat_cmpl_id = completion_id;
@@ -186,7 +202,8 @@ static void read_body(pyggml_request & request, const std::string & body) {
         pyggml_add_embedding_tasks(request, body);
         return;
     }
-    json data;
+    json                    data;
+    std::vector<raw_buffer> files;
     if (request.type == SERVER_TASK_TYPE_INFILL) {
         data = pyggml_infill_to_completion(*request.server, body);
     } else {
@@ -194,9 +211,9 @@ static void read_body(pyggml_request & request, const std::string & body) {
     }
     if (is_chat(request.res_type)) {
         request.body = data;
-        data         = pyggml_chat_to_completion(*request.server, request.res_type, request.body);
+        data         = pyggml_chat_to_completion(*request.server, request.res_type, request.body, files);
     }
-    add_tasks(request, data, gen_chatcmplid());
+    add_tasks(request, data, files, gen_chatcmplid());
 }
 
 extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,

@@ -143,7 +143,9 @@ void pyggml_task_prime(pyggml_task & task) {
     }
     common_sampler_reset(task.sampler.get());
     for (const llama_token t : task.tokens) {
-        common_sampler_accept(task.sampler.get(), t, false);
+        if (t != LLAMA_TOKEN_NULL) { // of an image
+            common_sampler_accept(task.sampler.get(), t, false);
+        }
     }
     task.primed = true;
 }

@@ -162,8 +162,8 @@ static int32_t decode_next(pyggml_server & server, const std::vector<int32_t> & 
     pyggml_decoded next;
     for (const int32_t i : going_on) {
         const pyggml_row & row = server.decoded.rows[i];
-        next.rows.push_back({ row.task, int32_t(next.rows.size()), 0, 0, nullptr, row.n_past + 1 });
-        next.add(row.task->last, row.n_past, row.task->id_slot, 1);
+        next.rows.push_back({ row.task, int32_t(next.rows.size()), 0, 0, nullptr, row.n_past + 1, row.n_pos + 1 });
+        next.add(row.task->last, row.n_pos, row.task->id_slot, 1);
     }
     server.decoded       = std::move(next);
     const int32_t status = decode(server.ctx, server.decoded.view());

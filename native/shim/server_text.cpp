@@ -1,5 +1,6 @@
 // Calls that need no task: text to tokens and back, the chat template, counting, slot files. Any thread.
 #include "server_adapters.hpp"
+#include "server_media.hpp"
 #include "server_translate.hpp"
 
 using json = common_json;
@@ -45,14 +46,16 @@ static json detokenize(const pyggml_server & server, const json & body) {
 }
 
 static json apply_template(const pyggml_server & server, const json & body) {
-    const json data = pyggml_chat_to_completion(server, TASK_RESPONSE_TYPE_OAI_CHAT, body);
+    std::vector<raw_buffer> files; // only their places are in the prompt
+    const json data = pyggml_chat_to_completion(server, TASK_RESPONSE_TYPE_OAI_CHAT, body, files);
     return { { "prompt", json(data.at("prompt")) } };
 }
 
 // How many tokens the chat's prompt has.
 static json count_tokens(const pyggml_server & server, task_response_type type, const json & body) {
-    const json data = pyggml_chat_to_completion(server, type, body);
-    json       out  = { { "input_tokens", int64_t(tokenize_mixed(server.vocab, data.at("prompt"), true, true).size()) } };
+    std::vector<raw_buffer> files;
+    const json data = pyggml_chat_to_completion(server, type, body, files);
+    json       out  = { { "input_tokens", int64_t(pyggml_count_prompt(server, data.at("prompt"), files)) } };
     if (type != TASK_RESPONSE_TYPE_ANTHROPIC) {
         out["object"] = "response.input_tokens";
     }

@@ -55,7 +55,9 @@ void pyggml_check_tokens(const pyggml_server & server, const llama_tokens & toke
 void pyggml_check_token_numbers(const pyggml_server & server, const common_json & prompt);
 
 // A chat in the API that `type` names becomes llama.cpp's own completion body, its prompt made by the chat template.
-common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body);
+// `files` gets its images.
+common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body,
+                                      std::vector<raw_buffer> & files);
 
 // A Responses body as a body of chat completions.
 common_json pyggml_responses_to_chat(const common_json & body);

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+struct pyggml_media_prompt;
+
 // What a step gave for one row.
 struct pyggml_row_result {
     llama_tokens             tokens;
@@ -62,6 +64,7 @@ struct pyggml_server {
     llama_context *        ctx   = nullptr;
     const llama_vocab *    vocab = nullptr;
     server_chat_params     chat_params;
+    mtmd::context_ptr      media; // NULL without --mmproj. Uses `init`, so it goes first.
     mtmd_helper_init_opt   init_opt = mtmd_helper_init_opt_default();
     std::string            model_name;
     common_json            ui_settings = common_json::object();
@@ -88,8 +91,9 @@ struct pyggml_task {
     const pyggml_server * server = nullptr;
     server_task_type      type   = SERVER_TASK_TYPE_COMPLETION;
     task_params           params;
-    llama_tokens          tokens;
-    std::vector<int32_t>  user_starts; // positions of the prompt at which a message of the user begins
+    llama_tokens          tokens; // LLAMA_TOKEN_NULL where they are of an image
+    std::vector<int32_t>  user_starts; // places in the prompt at which a message of the user begins
+    std::shared_ptr<pyggml_media_prompt> media; // NULL without images
     std::string           params_json;
     int32_t               id_slot_wanted = -1;
     int32_t               index          = 0;

@@ -19,6 +19,11 @@ class RequestKind(IntEnum):
     RERANK = 8  # POST /rerank
 
     @property
+    def is_chat(self) -> bool:
+        """Whether its body has messages, which may have images in them."""
+        return self in (RequestKind.OAI_CHAT, RequestKind.OAI_RESPONSES, RequestKind.ANTHROPIC)
+
+    @property
     def generates(self) -> bool:
         """Whether the answer is text, which may be streamed."""
         return self not in (RequestKind.EMBEDDING, RequestKind.OAI_EMBEDDING, RequestKind.RERANK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +27,14 @@ class FakeModelFiles:
     asks: str = "api/models"
     url: str = ""
     path: str = ""
+    mmproj_url: str = ""
     seen: list[str] = field(default_factory=list)
 
     def set_model_url(self, url: str, path: str = "") -> None:
         self.url, self.path = url, path or self.path
+
+    def set_mmproj_url(self, url: str) -> None:
+        self.mmproj_url = url
 
     def plan(self) -> Plan:
         self.seen.append(self.environ.get("MODEL_ENDPOINT", ""))
@@ -138,13 +141,32 @@ def test_a_registry_that_is_out_of_order_leaves_what_is_there(
     assert "which is already here" in caplog.text
 
 
-def test_a_model_for_images_answers_text_and_says_so(
-    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    hub.loose["/api/models"] = file_answer(CONTENT)
-    file = PlannedFile("https://x", str(tmp_path / "b.gguf"))
-    repository = Repository("-hf", "a/b", files=(file,), mmproj="mmproj-b.gguf")
-    environ = {"HF_ENDPOINT": hub.site.url}
-    run(FakeModelFiles(sources(tmp_path, hf_repo="a/b"), environ, (repository,), path=file.path))
-    assert "-hf a/b: images and audio are not supported yet: mmproj-b.gguf is not downloaded" in caplog.text
+def test_an_encoder_by_url_leads_through_the_forwarder_too(hub: Hub, tmp_path: Path) -> None:
+    url = f"{hub.site.url}/folder/mmproj.gguf?x=y"
+    files = FakeModelFiles(sources(tmp_path, mmproj_url=url), {}, asks="")
+    run(files)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/mmproj/mmproj\.gguf\?x=y", files.mmproj_url)
+    assert files.url == ""
+
+
+def test_an_encoder_s_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"^-mmu x\.gguf: "):
+        run(FakeModelFiles(sources(tmp_path, mmproj_url="x.gguf"), {}))
+
+
+def test_a_registry_s_checksum_is_that_of_the_model_alone(registry: Registry, tmp_path: Path) -> None:
+    registry.models["a/b:x"] = CONTENT
+    encoder = PlannedFile("https://x/mmproj.gguf", str(tmp_path / "mmproj.gguf"))
+
+    class WithEncoder(FakeModelFiles):
+        def plan(self) -> Plan:
+            return Plan(url_files=(*super().plan().url_files, encoder))
+
+        def fetch(self) -> None:
+            super().fetch()
+            Path(encoder.path).write_bytes(b"eyes")
+
+    named = sources(tmp_path, docker_repo=f"{registry.host}/a/b:x", mmproj_url="https://x/mmproj.gguf")
+    files = WithEncoder(named, {})
+    run(files)
+    assert Path(files.path).read_bytes() == CONTENT

@@ -10,7 +10,7 @@ from pyggml_server.download import plan_check
 from pyggml_server.download.answers import Failure
 from pyggml_server.download.ports import DownloadError, Plan, PlannedFile, PresetRepositoryError, Repository, Sources
 
-ONLINE = Sources(False, "a/b:Q9", "", "", "", "", "", "", "/cache", "/hub")
+ONLINE = Sources(False, "a/b:Q9", "", "", "", "", "", "", "", "/cache", "/hub")
 OFFLINE = replace(ONLINE, is_offline=True)
 FAILURE = Failure("GET https://x/y", "answered with 404 Not Found", "look at the spelling")
 

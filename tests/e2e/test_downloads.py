@@ -16,6 +16,7 @@ from tests.download.look_alike import COMMIT, TOKEN, Answer, Hub, Proxy, Registr
 from tests.e2e.conftest import running
 from tests.e2e.program import FOREIGN_PREFIXES, PATIENCE_S, our_program
 from tests.native.short_model import shorten
+from tests.vision_models import write_gemma_like
 
 FLAGS = ["--port", "0", "-c", "512", "-t", "1", "--no-warmup", "--cache-ram", "0", "-fit", "off"]
 REPOSITORY = "user/model-GGUF"
@@ -233,17 +234,32 @@ def test_a_gated_model_needs_the_token_and_no_other_host_sees_it(
     assert all("authorization" not in request.headers for request in hub.files.requests)
 
 
-def test_a_model_for_images_is_served_for_text_with_a_warning(
-    hub: Hub, environment: dict[str, str], small_model: bytes
+def test_a_model_for_images_is_downloaded_with_its_encoder(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    hub.repositories[REPOSITORY] = {"model-Q8_0.gguf": small_model, "mmproj-model-f16.gguf": b"eyes"}
-    with running(our_program(), ["-hf", REPOSITORY, *FLAGS], environment) as server:
-        assert server.post("/completion", {"prompt": "a", "n_predict": 2}).status_code == 200
-    assert "images and audio are not supported yet: mmproj-model-f16.gguf is not downloaded" in server.whole_log()
-    assert [path.rpartition("/")[2] for path in hub.files.paths("GET")] == ["model-Q8_0.gguf"]
+    files = write_gemma_like(tmp_path)
+    names = {"model-Q8_0.gguf": files.model, "mmproj-model-f16.gguf": files.mmproj}
+    hub.repositories[REPOSITORY] = {name: path.read_bytes() for name, path in names.items()}
     with running(our_program(), ["-hf", REPOSITORY, "--no-mmproj", *FLAGS], environment) as server:
-        pass
-    assert "not supported yet" not in server.whole_log()
+        assert server.get("/props").json()["modalities"]["vision"] is False
+    assert [path.rpartition("/")[2] for path in hub.files.paths("GET")] == ["model-Q8_0.gguf"]
+    with running(our_program(), ["-hf", REPOSITORY, *FLAGS], environment) as server:
+        assert server.get("/props").json()["modalities"]["vision"] is True
+    with running(our_program(), ["-hf", REPOSITORY, "--offline", *FLAGS], environment) as server:
+        assert server.get("/props").json()["modalities"]["vision"] is True
+    assert sorted(path.rpartition("/")[2] for path in hub.files.paths("GET")) == sorted(names)
+
+
+def test_an_encoder_comes_from_an_address(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+    files = write_gemma_like(tmp_path)
+    hub.loose["/files/eyes.gguf"] = file_answer(files.mmproj.read_bytes())
+    flags = ["-m", str(files.model), "-mmu", f"{hub.site.url}/files/eyes.gguf", *FLAGS]
+    with running(our_program(), flags, environment) as server:
+        assert server.get("/props").json()["modalities"]["vision"] is True
+    hub.loose.clear()
+    assert refusal(environment, "-m", str(files.model), "-mmu", f"{hub.site.url}/files/none.gguf").startswith(
+        f"-mmu: HEAD {hub.site.url}/files/none.gguf: answered with 404"
+    )
 
 
 def test_a_draft_model_of_the_hub_is_downloaded_too(hub: Hub, environment: dict[str, str], small_model: bytes) -> None:
@@ -324,21 +340,3 @@ def test_a_file_that_vanishes_between_two_questions_is_told_in_one_line(hub: Hub
     assert said.startswith(f"-hf {REPOSITORY}: ")
     assert "/resolve/" in said
     assert "answered by 127.0.0.1 with 410 Gone" in said
-
-
-@pytest.mark.parametrize("flag", ["-mm", "-mmu"])
-def test_a_projector_that_is_asked_for_is_refused_before_anything_is_downloaded(
-    flag: str, hub: Hub, environment: dict[str, str]
-) -> None:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
-    done = subprocess.run(
-        [our_program(), "-hf", REPOSITORY, flag, f"{hub.site.url}/x", *FLAGS],
-        env={**own, **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "images and audio are not supported by pyggml-server yet" in done.stderr
-    assert hub.site.requests == []

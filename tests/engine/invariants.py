@@ -71,7 +71,10 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
     has_state = (
         slot.phase is SlotPhase.PREEMPTED and not (slot.job and slot.job.needs_refill)
     ) or slot.copy is not None
-    n_expected = len(slot.tokens) if slot.holds_cells else 0
+    n_expected = slot.n_positions(len(slot.tokens)) if slot.holds_cells else 0
+    ends_in_image = any(
+        run.end == len(slot.tokens) for run in slot.images
+    )  # with M-RoPE its cells are all at its start
     n_owned = state.runtime.context.seq_n_cells(slot.id, owned_only=True)
     if slot.copy is None and n_owned != n_owned_cells(slot):
         yield f"{name} owns {n_owned} cells, its books say {n_owned_cells(slot)}"
@@ -79,7 +82,7 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
         last = context.seq_pos_max(slot.id)
         n_in_pool = 0 if last is None else last + 1
         came_from_file = pool != "pool" and n_in_pool == 0 and slot.is_idle  # which has nothing of a draft's
-        if n_in_pool != n_expected and not came_from_file:
+        if n_in_pool != n_expected and not came_from_file and not ends_in_image:
             yield f"{name}: the {pool} has {n_in_pool} positions, its token list says {n_expected}"
     if slot.phase not in (_BETWEEN_PASSES if slot.copy is None else _PHASES_OF_COPIES[slot.copy.step]):
         yield f"{name} is between two passes, copy in flight: {slot.copy}"

@@ -94,10 +94,10 @@ def test_a_payload_that_cannot_be_made_ends_its_own_request_only(
 
 
 def test_a_task_that_cannot_be_taken_in_ends_alone(three_slots: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_job(task_id: int, task: Task, order: int, prompt: list[int]) -> Job:
+    def make_job(task_id: int, task: Task, order: int, prompt: list[int], *more: Any) -> Job:
         if prompt[0] == 101:
             raise MemoryError("no memory for its prompt")
-        return Job(task_id, task, order, prompt)
+        return Job(task_id, task, order, prompt, *more)
 
     gate = Gate(three_slots, monkeypatch)
     monkeypatch.setattr(queue, "Job", make_job)

@@ -103,6 +103,7 @@ class FakeTranslator:
         self.props_json = b'{"total_slots":4}'
         self.models_json = b'{"object":"list"}'
         self.abandoned = Abandoned()
+        self.sees = False
 
     def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned) -> FakeRequest:
         self._note_thread()

@@ -74,16 +74,18 @@ class Download:
         if self._sources.docker_repo:
             self._find_in_registry()
         elif self._sources.model_url and self._hub is not None:
-            self._redirect_url(self._hub)
+            self._files.set_model_url(self._redirected("-mu", "url", self._sources.model_url, self._hub))
+        if self._sources.mmproj_url and self._hub is not None:
+            self._files.set_mmproj_url(self._redirected("-mmu", "mmproj", self._sources.mmproj_url, self._hub))
 
-    def _redirect_url(self, hub: Hub) -> None:
-        """Let --model-url lead through the forwarder, and the other parts of the model that lie next to it."""
-        text = self._sources.model_url.partition("#")[0]
-        url = _parsed(text)
+    def _redirected(self, flag: str, name_of_route: str, text: str, hub: Hub) -> str:
+        """An address that leads to this one through the forwarder; the other parts of a model lie next to it."""
+        text = text.partition("#")[0]
+        url = _parsed(flag, text)
         address, question, query = text.partition("?")
         folder, _, name = address.rpartition("/")
         route = Route(folder + "/", takes_token=hub.is_at(url), partial_files=self._partial_files)
-        self._files.set_model_url(hub.forwarder.add("url", route) + name + question + query)
+        return hub.forwarder.add(name_of_route, route) + name + question + query
 
     def _find_in_registry(self) -> None:
         reference = Reference.parse(self._sources.docker_repo)
@@ -114,16 +116,8 @@ class Download:
     def _plan(self) -> Plan:
         plan = self._files.plan()
         if self._oid:
-            plan = replace(plan, url_files=tuple(replace(file, oid=self._oid) for file in plan.url_files))
-        for repository in plan.repositories:
-            if repository.mmproj:
-                log.warning(
-                    "%s %s: images and audio are not supported yet: %s is not downloaded, the model answers text "
-                    "(--no-mmproj: without this warning)",
-                    repository.flag,
-                    repository.name,
-                    repository.mmproj,
-                )
+            model, *others = plan.url_files
+            plan = replace(plan, url_files=(replace(model, oid=self._oid), *others))
         return plan
 
     def _fetch(self, plan: Plan) -> None:
@@ -159,7 +153,8 @@ class Download:
             if value
         )
         failure = self._latest_failure()
-        return f"{what or '-mu'}: {failure if failure is not None else error}"
+        named_by_url = "-mu" if self._sources.model_url else "-mmu"
+        return f"{what or named_by_url}: {failure if failure is not None else error}"
 
     def _latest_failure(self) -> Failure | None:
         return None if self._hub is None else self._hub.failures.latest
@@ -171,13 +166,13 @@ class Download:
             self._environ[ENDPOINT] = endpoint
 
 
-def _parsed(text: str) -> httpx2.URL:
+def _parsed(flag: str, text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:
-        raise DownloadError(f"-mu {text}: {error}") from None
+        raise DownloadError(f"{flag} {text}: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise DownloadError(f"-mu {text}: expected an address that begins with https://")
+        raise DownloadError(f"{flag} {text}: expected an address that begins with https://")
     return url
 
 

@@ -26,13 +26,14 @@ class Sources:
     docker_repo: str
     model_url: str
     model_path: str
+    mmproj_url: str
     cache_folder: str  # of files that come by URL
     hub_cache_folder: str
 
     @property
     def are_files(self) -> bool:
         """Nothing has to come from anywhere."""
-        return not (self.hf_repo or self.draft_hf_repo or self.docker_repo or self.model_url)
+        return not (self.hf_repo or self.draft_hf_repo or self.docker_repo or self.model_url or self.mmproj_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,6 @@ class Repository:
     cached_preset  that list in the cache, where the hub could not be asked; or empty.
     files          to be loaded; empty where nothing fits.
     others         then: every file that it has.
-    mmproj         a file for images or audio, which is not downloaded; or empty.
     """
 
     flag: str
@@ -68,7 +68,6 @@ class Repository:
     cached_preset: str = ""
     files: tuple[PlannedFile, ...] = ()
     others: tuple[str, ...] = ()
-    mmproj: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,9 @@ class ModelFilesPort(Protocol):
 
     def set_model_url(self, url: str, path: str = "") -> None:
         """Take the model from `url`, and keep it in `path` if that is given."""
+
+    def set_mmproj_url(self, url: str) -> None:
+        """Take the encoder for images from `url`."""
 
     def plan(self) -> Plan:
         """Choose the files. Raises DownloadError."""

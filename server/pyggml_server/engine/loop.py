@@ -16,6 +16,7 @@ from pyggml_server.config import PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.engine import garbage
 from pyggml_server.engine.admission.dispatch import Dispatcher
 from pyggml_server.engine.batch import run_ahead
+from pyggml_server.engine.encoder import Encoder
 from pyggml_server.engine.idle_clock import IdleClock
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.0005
 # The same while nobody runs and somebody stays out of the pool until he is called back.
 _HELD_POLL_S = 0.02
+# While nothing but images is encoded. The end of that wakes the engine, so this only bounds a mistake.
+_ENCODER_POLL_S = 0.05
 # How long to wait before trying again to free a model that is still in use.
 _SLEEP_POLL_S = 0.1
 
@@ -143,6 +146,7 @@ class Engine:
             has_slot_files = bool(settings.slot_save_path)
             state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
             state.serve = self._serving
+            state.encoder = Encoder(lambda: self._inbox.put(Wake())) if runtime.sees else None
             state.runs_ahead = runtime.is_async if self._step.runs_ahead is None else self._step.runs_ahead
         except LoadError as error:
             self._on_failed(str(error))
@@ -162,6 +166,8 @@ class Engine:
             self._on_failed(f"the engine ended: {str(error) or type(error).__name__}")
             return False
         finally:
+            if state.encoder is not None:
+                state.encoder.close()
             endings.close_transfers(state)
             runtime.close()
 
@@ -248,6 +254,8 @@ class Engine:
 def _is_idle(state: EngineState, dispatcher: Dispatcher) -> bool:
     if state.background is not None and state.background.are_under_way:
         return False
+    if state.encoder is not None and state.encoder.is_busy:
+        return False  # it needs the model
     return not state.is_busy() and dispatcher.is_empty  # the line moves up when the last slots have ended
 
 
@@ -267,4 +275,6 @@ def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, i
         return 0
     if copies.are_under_way(state):
         return _POLL_S
+    if state.encoder is not None and state.encoder.is_busy:
+        return _ENCODER_POLL_S
     return _HELD_POLL_S if any(slot.active_job.is_held for slot in state.busy()) else 0

@@ -1,4 +1,7 @@
-"""One pass of the engine: complete copies, place tasks, pin a piece of memory, plan, decode. Engine thread."""
+"""One pass of the engine: complete copies, place tasks, pin a piece of memory, plan, decode: images, then tokens.
+
+Engine thread.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pyggml_server.engine.batch import run_ahead
 from pyggml_server.engine.batch.build import build_batch
 from pyggml_server.engine.batch.context_shift import shift_full_slots
 from pyggml_server.engine.batch.decode import run_batch
+from pyggml_server.engine.batch.image_steps import take_image_steps
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption import copies, waits
 from pyggml_server.engine.preemption.apply import Applier
@@ -33,6 +37,7 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
     shift_full_slots(state)
     plan = _plan_pass(state, applier)
     waits.before_shift(state)
+    has_decoded = take_image_steps(state, plan)
     parts = build_batch(state, plan)
     waits.before_shift(state)  # building a batch may find one
     if parts:
@@ -41,7 +46,7 @@ def run_pass(state: EngineState, dispatcher: Dispatcher, applier: Applier) -> bo
             run_batch(state, parts)
     else:
         copies.advance_overlapped(state)
-    return bool(parts)
+    return has_decoded or bool(parts)
 
 
 def _pass_in_flight(state: EngineState, dispatcher: Dispatcher) -> None:

@@ -22,6 +22,10 @@ class ModelFiles:
         """Take the model from `url`, "" for nowhere, and keep it in the file `path` if that is given."""
         call(lib.pyggml_args_set_model_url, self._command_line.handle, url.encode(), path.encode())
 
+    def set_mmproj_url(self, url: str) -> None:
+        """Take the encoder for images from `url`."""
+        call(lib.pyggml_args_set_mmproj_url, self._command_line.handle, url.encode())
+
     def plan(self) -> Plan:
         """Choose the files, by what the hub or else the cache has. Blocks. Raises DownloadError."""
         found = self._ask(lib.pyggml_args_plan_files)

@@ -50,7 +50,8 @@ class StopType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens afterwards.
+    """What one task has in a batch: the row to sample from (-1: none), its prompt tokens, its tokens and positions
+    afterwards.
 
     n_draft  guesses in the rows behind `i_batch`; `n_past` does not count them.
     parent   whose prompt ends in this batch and is this task's own too: it takes over the counters.
@@ -60,6 +61,7 @@ class Row:
     i_batch: int
     n_prompt_tokens: int
     n_past: int
+    n_pos: int
     n_draft: int = 0
     parent: Task | None = None
 
@@ -124,6 +126,7 @@ class Runtime:
         self.has_prompt_cache: bool = info.cache_ram_mib != 0
         self.caches_idle_slots: bool = bool(info.cache_idle_slots)
         self.is_async: bool = bool(info.is_async)
+        self.sees: bool = bool(info.sees)
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
         self.context = Context.from_pointer(
             lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified
@@ -206,16 +209,19 @@ class Runtime:
         view.pos = ffi.from_buffer("int32_t[]", batch.pos)
         view.seq_id = ffi.from_buffer("int32_t[]", batch.seq_id)
         view.output = ffi.from_buffer("int8_t[]", batch.output)
-        c_rows = ffi.new("pyggml_row[]", len(rows))
-        for c_row, row in zip(c_rows, rows, strict=True):
-            c_row.task = row.task.handle
-            c_row.i_batch = row.i_batch
-            c_row.n_draft = row.n_draft
-            c_row.parent = ffi.NULL if row.parent is None else row.parent.handle
-            c_row.n_prompt_tokens = row.n_prompt_tokens
-            c_row.n_past = row.n_past
+        c_rows = _rows(rows)
         status = ffi.new("int32_t *")
         call(lib.pyggml_step_decode, self._handle, view, len(rows), c_rows, status)
+        return int(status[0])
+
+    def decode_image(self, row: Row, i: int, pos: int) -> int:
+        """Decode image i of the row's task, which is encoded, as the next step of its sequence, from position `pos` on.
+
+        Returns llama_decode's status; unless it is 0 the sequence holds what it held before. A device may still compute
+        it. Raises PyggmlError.
+        """
+        status = ffi.new("int32_t *")
+        call(lib.pyggml_media_decode, self._handle, _rows([row]), i, pos, status)
         return int(status[0])
 
     def sample(self, n_rows: int, *, go_on: bool = False) -> tuple[int, list[Sample]]:
@@ -251,6 +257,19 @@ def _with_remedy(message: str) -> str:
     """What the shim says of a model that did not load, and what to do."""
     failed = _MODEL_FAILED.fullmatch(message)
     return f"{message}: {why_it_does_not_load(Path(failed[1]))}" if failed else message
+
+
+def _rows(rows: Sequence[Row]) -> Any:
+    c_rows = ffi.new("pyggml_row[]", len(rows))
+    for c_row, row in zip(c_rows, rows, strict=True):
+        c_row.task = row.task.handle
+        c_row.i_batch = row.i_batch
+        c_row.n_draft = row.n_draft
+        c_row.parent = ffi.NULL if row.parent is None else row.parent.handle
+        c_row.n_prompt_tokens = row.n_prompt_tokens
+        c_row.n_past = row.n_past
+        c_row.n_pos = row.n_pos
+    return c_rows
 
 
 def _sample(sampled: Any) -> Sample:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.border import call, ffi, lib, take_bytes
+from pyggml_server.native.media import Media
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Task:
     parent    the task of the same request (n > 1) whose prompt it shares, or None; a parent has `n_children` of them.
     embeds    it wants no text: an output of every prompt token, and nothing is sampled.
     is_whole  its prompt must be decoded in one batch.
+    media     the images of its prompt, whose tokens are -1; None without images.
     """
 
     def __init__(self, handle: Any, owner: Any) -> None:
@@ -45,6 +47,7 @@ class Task:
         lib.pyggml_task_get_info(handle, info)
         n_bytes = info.n_tokens * np.dtype(np.int32).itemsize
         self.tokens: npt.NDArray[np.int32] = np.frombuffer(ffi.buffer(info.tokens, n_bytes), dtype=np.int32).copy()
+        self.media = Media.of(handle, owner)
         self.params_json: bytes = ffi.string(info.params_json)
         self.id_slot: int = info.id_slot
         self.i_parent: int = info.i_parent

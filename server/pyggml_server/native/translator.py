@@ -28,6 +28,7 @@ class Translator:
     def __init__(self, handle: Any, owner: Any) -> None:
         self._loaded: Any = handle
         self._owner = owner
+        self.sees: bool = owner.sees
 
     @property
     def _handle(self) -> Any:

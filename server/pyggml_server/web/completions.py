@@ -54,6 +54,8 @@ class CompletionRoute:
         watched = _WatchedSend(send)
         try:
             async with AsyncExitStack() as owned:
+                if self._kind.is_chat:
+                    body = await self._service.with_images(body)
                 translate, headers = partial(self._translate, body, abandoned), Headers(scope=scope)
                 request, priority = await self._service.in_thread(translate, headers)
                 owned.push_async_callback(self._free, request)

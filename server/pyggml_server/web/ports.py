@@ -48,6 +48,10 @@ class TranslatorPort(Protocol):
     """Request bodies to tasks. Thread-safe; milliseconds, for hard bodies seconds: worker threads only. Refuses with
     RequestRefusedError."""
 
+    @property
+    def sees(self) -> bool:
+        """Whether chats may have images."""
+
     def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned) -> RequestPort: ...
     def tokenize(self, body: bytes, abandoned: Abandoned) -> bytes: ...
     def detokenize(self, body: bytes, abandoned: Abandoned) -> bytes: ...

@@ -15,6 +15,8 @@ from pyggml_server.web.disconnect import while_connected
 from pyggml_server.web.errors import json_response
 from pyggml_server.web.service import Service
 
+Translate = Callable[[bytes, Abandoned], bytes]
+
 
 class TextRoutes:
     """The handlers, each for one path. RequestRefusedError becomes the error response in `application`."""
@@ -23,13 +25,13 @@ class TextRoutes:
         self._service = service
 
     async def tokenize(self, request: Request) -> Response:
-        return await self._answer(request, self._service.backend.translator.tokenize)
+        return await self._answer_text(request, self._service.backend.translator.tokenize)
 
     async def detokenize(self, request: Request) -> Response:
-        return await self._answer(request, self._service.backend.translator.detokenize)
+        return await self._answer_text(request, self._service.backend.translator.detokenize)
 
     async def apply_template(self, request: Request) -> Response:
-        return await self._answer(request, self._service.backend.translator.apply_template)
+        return await self._answer_chat(request, self._service.backend.translator.apply_template)
 
     async def count_chat(self, request: Request) -> Response:
         return await self._count(RequestKind.OAI_CHAT, request)
@@ -41,10 +43,19 @@ class TextRoutes:
         return await self._count(RequestKind.ANTHROPIC, request)
 
     async def _count(self, kind: RequestKind, request: Request) -> Response:
-        return await self._answer(request, partial(self._service.backend.translator.count_tokens, kind))
+        return await self._answer_chat(request, partial(self._service.backend.translator.count_tokens, kind))
 
-    async def _answer(self, request: Request, translate: Callable[[bytes, Abandoned], bytes]) -> Response:
+    async def _answer_text(self, request: Request, translate: Translate) -> Response:
         """What `translate` makes of the body. It ends soon if the client disconnects."""
         body, abandoned = await read_body(request), Abandoned()
         work = self._service.in_thread(translate, body, abandoned)
         return json_response(await while_connected(request.receive, work, abandoned))
+
+    async def _answer_chat(self, request: Request, translate: Translate) -> Response:
+        """The same for a body with messages, which may name images."""
+        body, abandoned = await read_body(request), Abandoned()
+        work = self._translated(translate, body, abandoned)
+        return json_response(await while_connected(request.receive, work, abandoned))
+
+    async def _translated(self, translate: Translate, body: bytes, abandoned: Abandoned) -> bytes:
+        return await self._service.in_thread(translate, await self._service.with_images(body), abandoned)

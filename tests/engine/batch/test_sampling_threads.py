@@ -94,13 +94,13 @@ def begin(runtime: Runtime, bodies: Sequence[dict[str, Any]]) -> list[Chat]:
     n_before = 0
     for chat in parents:
         n_before += len(chat.tokens)
-        rows.append(Row(chat.task, n_before - 1, len(chat.tokens), len(chat.tokens)))
+        rows.append(Row(chat.task, n_before - 1, len(chat.tokens), len(chat.tokens), len(chat.tokens)))
     ends = {id(row.task): row for row in rows}
     children = [chat for chat in chats if chat.task.parent is not None]
     for child in children:
         assert child.task.parent is not None
         end = ends[id(child.task.parent)]
-        rows.append(Row(child.task, end.i_batch, 0, end.n_past, parent=child.task.parent))
+        rows.append(Row(child.task, end.i_batch, 0, end.n_past, end.n_pos, parent=child.task.parent))
     prompts = [chat.tokens for chat in parents]
     arrays = batch_of(parents, prompts, [0] * len(parents), [1] * len(parents))
     take(runtime, [*parents, *children], arrays, rows)
@@ -128,7 +128,7 @@ def go_on(runtime: Runtime, chats: Sequence[Chat]) -> None:
     arrays = batch_of(running, parts, n_past, [len(part) for part in parts])
     rows, n_before = [], 0
     for chat, part, n in zip(running, parts, n_past, strict=True):
-        rows.append(Row(chat.task, n_before, 0, n + 1, len(part) - 1))
+        rows.append(Row(chat.task, n_before, 0, n + 1, n + 1, len(part) - 1))
         n_before += len(part)
     take(runtime, running, arrays, rows)
 

@@ -12,6 +12,7 @@ from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.images import named
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 
@@ -39,7 +40,9 @@ class TaskQueue:
         """A new task: into the line. One that cannot ever run does not wait there while all slots are busy."""
         state = self._state
         state.n_requests += 1
-        job = Job(task_id, task, state.n_requests, task.tokens.tolist(), priority, state.clock())
+        images = state.image_names.images_of(task)
+        prompt = named(task.tokens.tolist(), images)
+        job = Job(task_id, task, state.n_requests, prompt, priority, state.clock(), images)
         if self._joins_its_parent(job):
             return
         refusal = check_admissible(job, state.runtime)

@@ -18,15 +18,13 @@ import numpy as np
 from pyggml_server.engine.batch.speculative import draft
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.slots.images import next_image
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.messages import Began, Token
 from pyggml_server.native.adapters import Scales
 from pyggml_server.native.runtime import BatchArrays, Row
 from pyggml_server.planner.plan import Plan
-
-_HAS_PROMPT_LEFT = frozenset({SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT})
-_RUNNABLE = _HAS_PROMPT_LEFT | {SlotPhase.GENERATING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,22 @@ def build_batch(state: EngineState, plan: Plan) -> list[Part]:
 def _groups(state: EngineState, plan: Plan) -> list[list[Slot]]:
     """The slots that may run, by what a batch must agree on; first the group whose slot has waited longest."""
     groups: dict[tuple[bool, Scales], list[Slot]] = {}
-    runnable = [slot for slot in state.busy() if slot.phase in _RUNNABLE and slot.id not in plan.held_prompts]
+    runnable = (slot for slot in state.busy() if slot.id not in plan.held_prompts and _takes_tokens(state, slot))
     for slot in sorted(runnable, key=lambda slot: slot.last_decoded_pass):
         groups.setdefault(_group_of(slot), []).append(slot)
     return list(groups.values())
 
 
+def _takes_tokens(state: EngineState, slot: Slot) -> bool:
+    """Whether its next step is one of tokens. A slot whose image was decoded in this pass has taken its step."""
+    if slot.has_prompt_left:
+        return slot.image_step is None and slot.last_decoded_pass < state.n_passes
+    return slot.phase is SlotPhase.GENERATING
+
+
 def _group_of(slot: Slot) -> tuple[bool, Scales]:
-    job = slot.active_job
-    position = job.n_kept if slot.phase is SlotPhase.STARTED else len(slot.tokens)
-    return job.task.embeds, job.task.adapters.at(position)
+    task = slot.active_job.task
+    return task.embeds, task.adapters.at(slot.n_prompt_done)
 
 
 def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]:
@@ -91,7 +95,7 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
     n_left -= sum(len(part.tokens) for part in parts)
     if parts and not state.runtime.batches_continuously:
         return parts
-    prompts = [slot for slot in members if slot.phase in _HAS_PROMPT_LEFT]
+    prompts = [slot for slot in members if slot.has_prompt_left]
     for slot in sorted(prompts, key=lambda slot: slot.active_job.order):
         if n_left <= 0:
             break
@@ -99,10 +103,10 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
         if slot.active_job.task.is_whole and n_max < slot.active_job.n_prompt:
             continue  # its prompt goes into one batch or waits for the next
         group = _group_of(slot)
-        if slot.phase is SlotPhase.STARTED and not _start_prompt(state, slot):
+        if slot.phase is SlotPhase.STARTED and not start_prompt(state, slot):
             continue
-        if _group_of(slot) != group:
-            continue  # fewer tokens could be kept than was hoped for, and those have other scales
+        if _group_of(slot) != group or slot.image_step is not None:
+            continue  # fewer tokens could be kept than was hoped for, and those have other scales, or are an image
         part = _prompt_part(slot, _n_together(state, slot, n_max))
         state.pool.checkpoints.make_before(slot, len(part.tokens))
         parts.append(part)
@@ -111,7 +115,12 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
 
 
 def _n_together(state: EngineState, slot: Slot, n_max: int) -> int:
-    """How many of the prompt's next tokens one batch may take: up to a checkpoint, or to where other scales begin."""
+    """How many of the prompt's next tokens one batch may take: up to a checkpoint, an image, or where other scales
+    begin."""
+    images, n_done = slot.active_job.images, len(slot.tokens)
+    image = next_image(images, n_done)
+    if image is not None:
+        n_max = min(n_max, images[image].start - n_done)
     n_max = slot.active_job.task.adapters.n_until_change(len(slot.tokens), n_max)
     return min(n_max, state.pool.checkpoints.n_tokens_until_break(slot))
 
@@ -124,10 +133,11 @@ def _prompt_part(slot: Slot, n_max: int) -> Part:
     return Part(slot, tokens, is_prompt=True, samples=is_last and not job.n_decoded)
 
 
-def _start_prompt(state: EngineState, slot: Slot) -> bool:
+def start_prompt(state: EngineState, slot: Slot) -> bool:
     """False when the job has ended instead, which must not affect the others in the batch."""
     job = slot.active_job
     job.n_kept = state.pool.cut(slot, job.n_kept)
+    slot.images = job.images
     job.task.start(slot.id, slot.n_ctx, job.n_kept)
     slot.state.move(SlotPhase.PROCESSING_PROMPT)
     slot.resident_since_s = state.clock()
@@ -181,8 +191,9 @@ class _Columns:
         chunk = part.tokens[first:last]
         samples = part.samples and last == len(part.tokens)
         n_done = len(slot.tokens)
+        pos = slot.n_positions(n_done)
         self._token += chunk
-        self._pos += range(n_done, n_done + len(chunk))
+        self._pos += range(pos, pos + len(chunk))
         self._seq_id += [slot.id] * len(chunk)
         self._output += [int(task.embeds)] * len(chunk)
         i_sampled = len(self._token) - 1 - part.n_draft if samples else -1
@@ -190,11 +201,12 @@ class _Columns:
             self._output[i_sampled:] = [1] * (1 + part.n_draft)
         n_prompt = len(chunk) if part.is_prompt and not slot.active_job.n_decoded else 0
         n_past = n_done + len(chunk) - part.n_draft
-        self._rows.append(Row(task, i_sampled, n_prompt, n_past, part.n_draft))
+        n_pos = pos + len(chunk) - part.n_draft
+        self._rows.append(Row(task, i_sampled, n_prompt, n_past, n_pos, part.n_draft))
         self._parts.append(replace(part, tokens=chunk, samples=samples))
         if part.is_prompt and samples:
             for child in slot.children:  # each samples its own first token from its parent's last row
-                self._rows.append(Row(child.active_job.task, i_sampled, 0, n_past, parent=task))
+                self._rows.append(Row(child.active_job.task, i_sampled, 0, n_past, n_pos, parent=task))
                 self._parts.append(Part(child, [], is_prompt=False, samples=True))
 
     def to_slice(self) -> Slice:

@@ -39,7 +39,7 @@ def run_batch(state: EngineState, parts: list[Part]) -> None:
         elif status != STATUS_NO_ROOM:
             fail_decode(state, status)
             return
-        elif _free_cells(state):
+        elif free_cells(state):
             continue
         elif any(part.n_draft for part in parts):
             parts = _without_drafts(parts)
@@ -151,9 +151,9 @@ def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -
         endings.finish(state, slot)
 
 
-def _free_cells(state: EngineState) -> bool:
-    """False if running slots hold all cells. Without the planner, an idle slot whose prompt is on its way to the
-    prompt cache gives up its cells first: llama-server has freed them by then."""
+def free_cells(state: EngineState) -> bool:
+    """Take cells from slots that do not run. False if running slots hold all cells. Without the planner, an idle slot
+    whose prompt is on its way to the prompt cache gives up its cells first: llama-server has freed them by then."""
     if state.policy.is_enabled:
         return idle_prompts.drop_one(state, _FULL) or waits.for_room(state)
     return waits.for_room(state) or idle_prompts.drop_one(state, _FULL)

@@ -21,7 +21,8 @@ _N_SPARE_POSITIONS = 3
 
 
 def may_continue(state: EngineState, plan: Plan, *, has_line: bool) -> bool:
-    """Whether every slot that runs decodes its next token, and nothing else is to be done.
+    """Whether every slot that runs decodes its next token, and nothing else is to be done. A slot whose image is being
+    encoded does not run; a message comes when that has ended.
 
     has_line  a request waits for a slot: generation continues only while none is idle.
     """
@@ -29,7 +30,7 @@ def may_continue(state: EngineState, plan: Plan, *, has_line: bool) -> bool:
         return False
     if has_line and any(slot.is_idle for slot in state.slots):
         return False
-    running = [slot for slot in state.busy() if slot.phase is not SlotPhase.PREEMPTED]
+    running = [slot for slot in state.busy() if not (slot.phase is SlotPhase.PREEMPTED or slot.waits_for_encoder)]
     scales = {slot.active_job.task.adapters.at(len(slot.tokens)) for slot in running}
     is_one_batch = len(scales) == 1 and len(running) <= state.runtime.n_batch
     return is_one_batch and all(_just_generates(slot) for slot in running)

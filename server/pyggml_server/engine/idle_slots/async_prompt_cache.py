@@ -58,7 +58,7 @@ class AsyncPromptCache(PromptCache):
         if not self._caches_idle:
             return
         for slot in slots:
-            if slot.is_free_for(None) and slot.tokens and slot.background_job is None:
+            if slot.is_free_for(None) and slot.tokens and slot.background_job is None and not slot.has_images:
                 slot.background_job = self._start_save(slot, self._leaves, is_optional=True).job
 
     def start_exchange(self, slot: Slot, job: Job) -> bool:
@@ -176,7 +176,7 @@ class AsyncPromptCache(PromptCache):
                 log.warning("slot %d: a cached prompt could not be restored: %s", slot.id, error)
                 cache.add(kept)
                 return None
-            slot.tokens[:] = kept.tokens
+            slot.hold_text(kept.tokens)
             kept.give_checkpoints(self._pool.checkpoints.of(slot))
             yield from completion(into)
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(slot.tokens))

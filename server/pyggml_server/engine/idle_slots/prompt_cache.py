@@ -1,6 +1,7 @@
 """The prompt cache (--cache-ram, --cache-idle-slots): prompts that lose their slot are kept in host memory.
 
-Engine thread; blocks for its copies. It is as in llama-server, which also decides what is kept and what is found. Of a
+Engine thread; blocks for its copies. Prompts with images are not kept: they stay in their slots while there is room.
+Else it is as in llama-server, which also decides what is kept and what is found. Of a
 prompt that is found only what the new one begins with is used, so no request is answered from another's text.
 """
 
@@ -71,14 +72,14 @@ class PromptCache:
             self._pool.clear(slot)
         elif found != slot.tokens:
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(found))
-            slot.tokens[:] = found
+            slot.hold_text(found)
 
     def keep_idle(self, slots: Iterable[Slot]) -> None:
         """A task has started: the prompts of idle slots make room for it (--cache-idle-slots)."""
         if self._cache is None or not self._caches_idle:
             return
         for slot in slots:
-            if slot.is_idle and slot.tokens:
+            if slot.is_idle and slot.tokens and not slot.has_images:
                 if self._keep(slot):
                     log.debug("slot %d: __TEST_TAG_CACHE_IDLE_SLOT__", slot.id)
                     self._cache.trim()
@@ -97,7 +98,7 @@ class PromptCache:
 
     def _cache_for(self, slot: Slot) -> NativePromptCache | None:
         """The cache for what the slot holds; None where it holds nothing that can be kept."""
-        if self._cache is None or not slot.tokens or slot.has_pending_shift:
+        if self._cache is None or not slot.tokens or slot.has_pending_shift or slot.has_images:
             return None
         if slot.adapters != self._adapters:
             self._cache = NativePromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest

@@ -119,6 +119,8 @@ def close_transfers(state: EngineState) -> None:
 def _release(state: EngineState, slot: Slot) -> None:
     job = slot.active_job
     holds_cells = slot.holds_cells
+    if job.encoding is not None:
+        job.encoding.cancel()  # one that has begun ends by itself, and nobody looks at it
     slot.transfer.drop()  # waits for its copy
     slot.copy = None
     slot.last_seen = _as_idle(slot_snapshot(slot, state.clock()))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.config import ServeOptions
 from pyggml_server.engine.background.runner import BackgroundRunner
+from pyggml_server.engine.encoder import Encoder
 from pyggml_server.engine.reporting.counters import Counters
 from pyggml_server.engine.reporting.recorder import Recorder
+from pyggml_server.engine.slots.images import ImageNames
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.transfers.link_pace import LinkPace
@@ -41,6 +43,7 @@ class EngineState:
     outbox           messages of this pass, delivered at its end.
     pace             how much is sent to the device behind each batch.
     background       runs the copies that no running task waits for; None where copies are synchronous.
+    encoder          encodes images; None for a model that takes none.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
     serve            how long the line of tasks may get.
     runs_ahead       whether generation may run ahead (`batch/run_ahead.py`); `flight` is its batch under way.
@@ -55,6 +58,8 @@ class EngineState:
     sizes: SizeEstimate = field(default_factory=SizeEstimate)
     pace: LinkPace = field(default_factory=LinkPace)
     background: BackgroundRunner | None = None
+    encoder: Encoder | None = None
+    image_names: ImageNames = field(default_factory=ImageNames)
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.draft_limit import longest_draft
+from pyggml_server.engine.slots.images import next_image
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells, unit_of
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
@@ -37,12 +38,14 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
     if job is None:
         return _idle_view(slot)
     n_prompt_left = _prompt_left(slot)
+    image = slot.image_step if n_prompt_left else None
     return SlotView(
         slot_id=slot.id,
         phase=phase,
         n_cells=n_tokens,
         n_cells_owned=n_owned_cells(slot),
-        n_step_cells=_n_step_cells(state, slot, n_prompt_left),
+        n_step_cells=_n_step_cells(state, slot, n_prompt_left) if image is None else job.images[image].n_tokens,
+        is_media_step=image is not None,
         n_decode_step_cells=1 + state.runtime.n_draft_max,
         n_prompt_left=n_prompt_left,
         n_kept_cells=job.n_kept if phase is SlotPhase.STARTED else 0,
@@ -72,7 +75,9 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
 def _n_step_cells(state: EngineState, slot: Slot, n_prompt_left: int) -> int:
     """What its next decode takes at most."""
     if n_prompt_left:
-        return min(state.runtime.n_batch, n_prompt_left)
+        images, n_done = slot.active_job.images, slot.n_prompt_done
+        image = next_image(images, n_done)
+        return min(state.runtime.n_batch, n_prompt_left if image is None else images[image].start - n_done)
     return 1 + longest_draft(slot, state.runtime.n_draft_max)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from pyggml_server.engine.slots.images import n_tokens_up_to
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.native.checkpoints import Checkpoint, Checkpoints
 from pyggml_server.native.runtime import Runtime
@@ -50,19 +51,22 @@ class SlotCheckpoints:
         Returns how many tokens the sequence's memory is good for now, and 0 where there is no such checkpoint.
         """
         found = self._lists[slot.id].all()
+        pos_next = slot.n_positions(n_past)
         for i in reversed(range(len(found))):
             checkpoint = found[i]
-            if checkpoint.pos_max <= n_past and (checkpoint.pos_min < pos_needed or checkpoint.pos_min == 0):
+            if checkpoint.pos_max <= pos_next and (checkpoint.pos_min < pos_needed or checkpoint.pos_min == 0):
                 if not self._lists[slot.id].restore(i, slot.id):
                     return 0
-                n_good = min(n_past, checkpoint.n_tokens, max(checkpoint.pos_min + 1, checkpoint.pos_max))
+                n_known = n_tokens_up_to(slot.images, max(checkpoint.pos_min + 1, checkpoint.pos_max))
+                n_good = min(n_past, checkpoint.n_tokens, n_known)
                 log.info("slot %d: went back to the checkpoint of %d tokens", slot.id, checkpoint.n_tokens)
                 return n_good
         return 0
 
     def drop_beyond(self, slot: Slot, n_past: int) -> None:
         """Forget those of tokens that the slot is about to lose."""
-        self._erase(slot, (i for i, c in enumerate(self._lists[slot.id].all()) if c.pos_max > n_past))
+        pos_next = slot.n_positions(n_past)
+        self._erase(slot, (i for i, c in enumerate(self._lists[slot.id].all()) if c.pos_max > pos_next))
 
     def n_tokens_until_break(self, slot: Slot) -> int:
         """How many prompt tokens may be decoded before a place where a checkpoint belongs, or the end."""
@@ -98,6 +102,8 @@ class SlotCheckpoints:
 
     def _is_place(self, slot: Slot, n_next: int) -> bool:
         job, n_done = slot.active_job, len(slot.tokens)
+        if any(run.end == n_done for run in job.images):
+            return False  # right behind an image llama-server makes none either
         starts = job.task.user_starts
         is_near_end = len(job.to_process) < n_done + n_next + self._runtime.n_ubatch
         if n_done + n_next < len(job.to_process) and n_done not in starts and not is_near_end:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
 from pyggml_server.engine.slots.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slots.common_prefix import common_prefix
+from pyggml_server.engine.slots.images import n_uncut
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.native import slot_file
 from pyggml_server.native.border import NoRoomError, PyggmlError, StateError, UnsupportedError
@@ -84,22 +85,24 @@ class KvPool:
         for context in self._contexts:
             context.seq_copy(source.id, target.id)
         target.tokens[:] = source.tokens
+        target.images = source.images
 
     def cut_prompt(self, slot: Slot, n_cells: int) -> None:
         """Take the first `n_cells` out of the slot's sequence; its token list stays."""
         for context in self._contexts:
-            context.seq_remove(slot.id, 0, n_cells)
+            context.seq_remove(slot.id, 0, slot.n_positions(n_cells))
 
     def share_prompt(self, source: Slot, target: Slot, n_cells: int) -> None:
         """Give the target, which lacks them, the source's first `n_cells`."""
         for context in self._contexts:
-            context.seq_copy(source.id, target.id, 0, n_cells)
+            context.seq_copy(source.id, target.id, 0, source.n_positions(n_cells))
 
     def cut(self, slot: Slot, n_keep: int) -> int:
-        """Keep the first `n_keep` tokens. None, if the memory cannot continue from there, or if the cut would go
-        through shared cells. Returns how many remain."""
+        """Keep the first `n_keep` tokens, but no part of an image. None, if the memory cannot continue from there, or
+        if the cut would go through shared cells. Returns how many remain."""
         if n_keep >= len(slot.tokens):
             return len(slot.tokens)
+        n_keep = n_uncut(slot.images, n_keep)
         is_whole = slot.shared is None or n_keep >= slot.shared.n_cells
         if n_keep > 0 and is_whole and self.remembers(slot, n_keep):
             return self._cut_tail(slot, n_keep)
@@ -114,7 +117,7 @@ class KvPool:
     def _cut_tail(self, slot: Slot, n_keep: int) -> int:
         try:
             for context in self._contexts:
-                context.seq_remove(slot.id, n_keep)
+                context.seq_remove(slot.id, slot.n_positions(n_keep))
         except UnsupportedError:
             self.clear(slot)
             return 0
@@ -150,7 +153,7 @@ class KvPool:
             raise StateError(f"The slot save file has {len(file.tokens)} tokens for {n_positions} positions")
         if file.checkpoints and self._runtime.n_checkpoints_max > 0:
             self.checkpoints.of(slot).take_bytes_of(file.checkpoints, len(file.tokens))
-        slot.tokens[:] = file.tokens
+        slot.hold_text(file.tokens)
 
     def _copy_of(self, slot: Slot) -> _SlotCopy | None:
         """None where there is nothing, or a shift that waits for the next decode, which no copy can have."""
@@ -197,17 +200,17 @@ class KvPool:
         """As many of the first `n_past` tokens as the memory can continue from."""
         if n_past == 0 or self.remembers(slot, n_past, has_new_tokens):
             return n_past
-        pos_needed = self._first_needed(n_past, has_new_tokens)
+        pos_needed = self._first_needed(slot.n_positions(n_past), has_new_tokens)
         n_good = self.checkpoints.go_back(slot, n_past, pos_needed)
         return self._cut_tail(slot, n_good) if n_good else 0
 
-    def _first_needed(self, n_past: int, has_new_tokens: bool) -> int:
-        return max(0, n_past - self._runtime.n_swa - (0 if has_new_tokens else 1))
+    def _first_needed(self, pos_next: int, has_new_tokens: bool) -> int:
+        return max(0, pos_next - self._runtime.n_swa - (0 if has_new_tokens else 1))
 
     def remembers(self, slot: Slot, n_past: int, has_new_tokens: bool = True) -> bool:
         """Whether the memory still has what a token after the first `n_past` attends to."""
         pos_min = self._context.seq_pos_min(slot.id)
-        return pos_min is not None and pos_min < max(1, self._first_needed(n_past, has_new_tokens))
+        return pos_min is not None and pos_min < max(1, self._first_needed(slot.n_positions(n_past), has_new_tokens))
 
     def _shift_chunks(self, slot: Slot, prompt: list[int], n_past: int, n_least: int) -> int:
         moves = list(chunk_reuse.moves(slot.tokens, prompt, n_past, n_least))

@@ -5,11 +5,13 @@ Holds facts, takes no decision: `slot_states` owns which state may follow which,
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.background.jobs import BackgroundJob
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
+from pyggml_server.engine.slots.images import Images, image_at, n_positions
 from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
 from pyggml_server.engine.transfers.transfer import Transfer
 from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
@@ -29,6 +31,8 @@ class Job:
     prompt: list[int]
     priority: int = 0
     arrived_at_s: float = 0.0
+    images: Images = ()
+    encoding: Future[None] | None = None  # of the next image, once it was asked for
     n_kept: int = 0  # prefix of the slot's tokens that this request reuses
     n_prompt_processed: int = 0
     n_decoded: int = 0
@@ -64,7 +68,8 @@ class Job:
 class Slot:
     """A sequence id of the context and what is done with it.
 
-    tokens          what the sequence holds, one entry per position from 0 on: in the pool, or in the parked state.
+    tokens          what the sequence holds, one entry per cell: in the pool, or in the parked state.
+    images          those among `tokens`; what begins beyond their end was cut away.
     shared          cells at its beginning that other slots have too, or None.
     children        slots in WAIT_OTHER, for its prompt.
     copy            the park or restore that has not completed yet: set while PREEMPTING or RESTORING, and after that
@@ -79,6 +84,7 @@ class Slot:
     speculates: bool = False
     state: SlotState = field(init=False)
     tokens: list[int] = field(default_factory=list)
+    images: Images = ()
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
@@ -101,6 +107,42 @@ class Slot:
     @property
     def phase(self) -> SlotPhase:
         return self.state.phase
+
+    @property
+    def has_images(self) -> bool:
+        """Whether any of `tokens` is of an image."""
+        return bool(self.images) and self.images[0].start < len(self.tokens)
+
+    def n_positions(self, n_tokens: int) -> int:
+        """Positions that its first `n_tokens` tokens take."""
+        return n_positions(self.images, n_tokens)
+
+    def hold_text(self, tokens: list[int]) -> None:
+        """Its cells are those of these tokens now, without an image among them."""
+        self.tokens[:] = tokens
+        self.images = ()
+
+    @property
+    def n_prompt_done(self) -> int:
+        """Of a slot that has prompt left: the tokens before its next step."""
+        return self.active_job.n_kept if self.phase is SlotPhase.STARTED else len(self.tokens)
+
+    @property
+    def image_step(self) -> int | None:
+        """Of a slot that has prompt left: which of the job's images its next step is, or None for text."""
+        return image_at(self.active_job.images, self.n_prompt_done)
+
+    @property
+    def waits_for_encoder(self) -> bool:
+        """Whether its next step is an image that is still being encoded."""
+        job = self.job
+        if job is None or job.encoding is None or job.encoding.done() or not self.has_prompt_left:
+            return False
+        return self.image_step is not None
+
+    @property
+    def has_prompt_left(self) -> bool:
+        return self.phase in (SlotPhase.STARTED, SlotPhase.PROCESSING_PROMPT)
 
     @property
     def is_idle(self) -> bool:

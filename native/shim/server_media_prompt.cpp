@@ -1,0 +1,95 @@
+// Prompts with images, as bodies have them, to tokens. Any thread.
+#include "server_media.hpp"
+
+#include "base64.hpp"
+
+#include <stdexcept>
+
+using json = common_json;
+
+static constexpr const char * TEXT_KEY = "prompt_string";
+static constexpr const char * DATA_KEY = "multimodal_data";
+
+static constexpr int64_t N_LARGE_PIXELS = 16 << 20;
+
+static server_tokens tokenize_with_files(const pyggml_server & server, const std::string & prompt,
+                                         const std::vector<raw_buffer> & files, bool is_count = false) {
+    static std::mutex            large_images; // reading one takes a gigabyte: one after the other
+    std::unique_lock<std::mutex> lock(large_images, std::defer_lock);
+    int64_t                      n_pixels = 0;
+    for (const raw_buffer & file : files) {
+        n_pixels += pyggml_n_pixels(file);
+    }
+    if (n_pixels > N_LARGE_PIXELS) {
+        lock.lock();
+    }
+    for (const raw_buffer & file : files) {
+        pyggml_check_image(file);
+    }
+    return process_mtmd_prompt(server.media.get(), prompt, files, server.init_opt, is_count);
+}
+
+static server_tokens tokenize_one(const pyggml_server & server, const json & prompt) {
+    const bool has_data = prompt.is_object() && prompt.contains(TEXT_KEY) && prompt.contains(DATA_KEY);
+    if (!has_data || !pyggml_sees(server)) {
+        return tokenize_input_subprompt(server.vocab, nullptr, prompt, true, true, server.init_opt);
+    }
+    std::vector<raw_buffer> files;
+    for (const auto & entry : prompt.at(DATA_KEY)) {
+        const std::string data = base64::decode(entry.get<std::string>());
+        files.emplace_back(data.begin(), data.end());
+    }
+    return tokenize_with_files(server, prompt.at(TEXT_KEY), files);
+}
+
+std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server, const json & prompt,
+                                                   const std::vector<raw_buffer> & files, bool is_chat) {
+    std::vector<server_tokens> all;
+    if (is_chat && pyggml_sees(server)) {
+        all.push_back(tokenize_with_files(server, prompt.get<std::string>(), files));
+    } else if (prompt.is_array() && !json_is_array_and_contains_numbers(prompt)) {
+        for (const auto & one : prompt) {
+            all.push_back(tokenize_one(server, one));
+        }
+    } else {
+        all.push_back(tokenize_one(server, prompt));
+    }
+    return all;
+}
+
+size_t pyggml_count_prompt(const pyggml_server & server, const std::string & prompt,
+                           const std::vector<raw_buffer> & files) {
+    if (pyggml_sees(server)) {
+        return tokenize_with_files(server, prompt, files, true).size();
+    }
+    return tokenize_mixed(server.vocab, prompt, true, true).size();
+}
+
+llama_tokens pyggml_all_tokens(const server_tokens & tokens) {
+    llama_tokens out(tokens.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = tokens[i];
+    }
+    return out;
+}
+
+// -- images by address -----------------------------------------------------------------------------------------------
+
+static bool is_remote_image(const json & part) {
+    if (!part.is_object() || json_value(part, "type", std::string()) != "image_url") {
+        return false;
+    }
+    const json image = json_value(part, "image_url", json::object());
+    return image.is_object() && json_value(image, "url", std::string()).rfind("http", 0) == 0;
+}
+
+void pyggml_refuse_remote_images(const json & chat) {
+    for (const auto & message : json_value(chat, "messages", json::array())) {
+        const json content = message.is_object() ? json_value(message, "content", json()) : json();
+        for (const auto & part : content.is_array() ? content : json::array()) {
+            if (is_remote_image(part)) {
+                throw std::invalid_argument("Failed to download image: send it as a data URI");
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+"""Images among the tokens that a slot holds. Engine thread; values and arithmetic, no cells.
+
+An image takes consecutive tokens of a prompt, its run, and one cell for each. In a slot's token list these tokens have
+a negative number that stands for the image's content: token lists that begin alike have the same images. With M-RoPE a
+run takes fewer positions than cells, so what is asked of the memory by position is counted here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from pyggml_server.native.task import Task
+
+_FIRST_NUMBER = -2  # llama.cpp's own -1 is no token
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ImageName:
+    """The number of one image's tokens; it is another's once nothing has the name any more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRun:
+    """`n_tokens` tokens from `start` on; with all that is before it the run begins at a position of its own."""
+
+    start: int
+    n_tokens: int
+    n_pos: int
+    name: ImageName
+
+    @property
+    def end(self) -> int:
+        return self.start + self.n_tokens
+
+
+Images = tuple[ImageRun, ...]  # of one prompt, in their order
+
+
+class ImageNames:
+    """The names in use. The content is told apart by its hash and its number of tokens, as llama-server does."""
+
+    def __init__(self) -> None:
+        self._names: WeakValueDictionary[tuple[str, int], ImageName] = WeakValueDictionary()
+        self._numbers = itertools.count(_FIRST_NUMBER, -1)
+
+    def images_of(self, task: Task) -> Images:
+        """The images of the task's prompt."""
+        media = task.media
+        if media is None:
+            return ()
+        return tuple(
+            ImageRun(run.start, run.n_tokens, run.n_pos, self._name(run.content_id, run.n_tokens)) for run in media.runs
+        )
+
+    def _name(self, content_id: str, n_tokens: int) -> ImageName:
+        name = self._names.get((content_id, n_tokens))
+        if name is None:
+            name = self._names[content_id, n_tokens] = ImageName(next(self._numbers))
+        return name
+
+
+def named(tokens: list[int], images: Images) -> list[int]:
+    """A prompt's tokens with the numbers of its images."""
+    for run in images:
+        tokens[run.start : run.end] = [run.name.number] * run.n_tokens
+    return tokens
+
+
+def n_positions(images: Images, n_tokens: int) -> int:
+    """Positions that the first `n_tokens` tokens take. None of their images may be cut."""
+    return n_tokens - sum(run.n_tokens - run.n_pos for run in images if run.end <= n_tokens)
+
+
+def n_tokens_up_to(images: Images, n_positions_max: int) -> int:
+    """The first tokens that take so many positions: an image that begins before there counts whole."""
+    n_tokens = n_positions_max
+    for run in images:
+        if run.start >= n_tokens:
+            break
+        n_tokens = max(n_tokens + run.n_tokens - run.n_pos, run.end)
+    return n_tokens
+
+
+def n_uncut(images: Images, n_tokens: int) -> int:
+    """At most so many tokens, and no image among them that is not whole."""
+    return next((run.start for run in images if run.start < n_tokens < run.end), n_tokens)
+
+
+def image_at(images: Sequence[ImageRun], position: int) -> int | None:
+    """Which of the images begins at this token, or None."""
+    return next((i for i, run in enumerate(images) if run.start == position), None)
+
+
+def next_image(images: Sequence[ImageRun], position: int) -> int | None:
+    """Which of the images is the first one from this token on, or None."""
+    return next((i for i, run in enumerate(images) if run.start >= position), None)

@@ -1,0 +1,254 @@
+"""Images of prompts through the engine, on two small models that see: an image is a step of its chat, nobody waits for
+its encoding but the chat itself, and a chat that was parked says what it would have said."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyggml_server.config import PreemptOptions
+from pyggml_server.messages import Cancelled, Failed, SlotAction, SlotVerb
+from pyggml_server.native.border import PyggmlError
+from pyggml_server.native.media import Media
+
+from tests.engine.harness import EngineHarness, Running
+from tests.engine.invariants import watched
+from tests.vision_models import (
+    N_GEMMA_IMAGE_TOKENS,
+    WRITERS,
+    VisionModel,
+    n_qwen_positions,
+    n_qwen_tokens,
+    png,
+)
+
+SIZE = (64, 48)
+N_PREDICT = 24
+
+
+@pytest.fixture(scope="module", params=list(WRITERS))
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VisionModel:
+    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+def argv(model: VisionModel, *more: str, n_ctx: int = 1024) -> list[str]:
+    sizes = ["-c", str(n_ctx), "-np", "4", "--kv-unified", "-fa", "on", "-t", "1", "--no-warmup", "-fit", "off"]
+    return [*model.argv, *sizes, *more]
+
+
+@pytest.fixture(scope="module")
+def plain(model: VisionModel) -> Iterator[EngineHarness]:
+    with EngineHarness(argv(model)) as harness:
+        yield harness
+
+
+def picture(seed: int) -> str:
+    return base64.b64encode(png(*SIZE, seed)).decode()
+
+
+def prompt(harness: EngineHarness, *seeds: int, text: str = "Look at") -> dict[str, object]:
+    """Text, then each image with some text behind it."""
+    marker = json.loads(harness.translator.props())["media_marker"]
+    told = text + "".join(f" {marker} and {seed}" for seed in seeds)
+    return {"prompt_string": told, "multimodal_data": [picture(seed) for seed in seeds]}
+
+
+def greedy(harness: EngineHarness, *seeds: int, **more: object) -> dict[str, object]:
+    fields = {"n_predict": N_PREDICT, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False, **more}
+    return {"prompt": prompt(harness, *seeds), **fields}
+
+
+def texts(running: Running) -> list[str]:
+    return [running.text(i) for i in range(len(running.task_ids))]
+
+
+def cache_n(running: Running) -> int:
+    """Tokens of the prompt that were kept."""
+    timings = running.result()["timings"]
+    assert isinstance(timings, dict)
+    return int(timings["cache_n"])
+
+
+def n_cells(harness: EngineHarness) -> list[int]:
+    return [slot.n_cells for slot in harness.engine.snapshot().slots]
+
+
+def test_what_is_seen_decides_what_is_said(plain: EngineHarness) -> None:
+    said = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((1,), (2,), (1,), (1, 2), (2, 1))]
+    assert said[0] == said[2]
+    assert len(set(said)) == 4
+
+
+def test_an_image_takes_the_cells_of_its_tokens(plain: EngineHarness, model: VisionModel) -> None:
+    n_image = N_GEMMA_IMAGE_TOKENS if "gemma" in model.model.name else n_qwen_tokens(*SIZE)
+    with_image = plain.run(**greedy(plain, 1)).result()["tokens_evaluated"]
+    with_two = plain.run(**greedy(plain, 1, 1)).result()["tokens_evaluated"]
+    assert isinstance(with_image, int)
+    assert isinstance(with_two, int)
+    assert with_two - with_image > n_image
+    assert n_qwen_positions(*SIZE) < n_qwen_tokens(*SIZE)  # else the model with M-RoPE would show nothing
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_chat_that_is_parked_again_and_again_says_what_one_says_that_never_was(
+    plain: EngineHarness, model: VisionModel, every: int
+) -> None:
+    expected = plain.run(**greedy(plain, 3, 4)).text()
+    with EngineHarness(argv(model), PreemptOptions(every_n_tokens=every)) as harness:
+        parked = harness.run(**greedy(harness, 3, 4))
+        assert parked.text() == expected
+        assert parked.notices().count("preempted") == parked.notices().count("resumed") >= N_PREDICT // every - 1
+
+
+def overflow(harness: EngineHarness) -> list[str]:
+    """What four chats say whose prompts do not fit the pool together. Short answers: with the width of a batch the last
+    bits of a result change, and sooner or later another letter wins."""
+    chats = [harness.start(**greedy(harness, i, i + 1, n_predict=8)) for i in range(4)]
+    harness.wait(*chats)
+    return [chat.text() for chat in chats]
+
+
+def alone(harness: EngineHarness) -> list[str]:
+    return [harness.run(**greedy(harness, i, i + 1, n_predict=8)).text() for i in range(4)]
+
+
+def test_prompts_with_images_that_overflow_the_pool_leave_half_way_and_lose_nothing(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = PreemptOptions(every_n_tokens=3)
+    with watched(monkeypatch, caplog), EngineHarness(argv(model, n_ctx=256), options) as harness:
+        assert overflow(harness) == alone(plain)
+        counters = harness.engine.snapshot().counters
+    assert counters.preemptions_total == counters.restores_total >= 4
+
+
+def test_without_host_memory_they_are_computed_again_from_their_images(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pyggml_server.engine.startup.MIB", 1)  # a budget of one byte
+    with watched(monkeypatch, caplog), EngineHarness(argv(model, n_ctx=256), PreemptOptions(ram_mib=1)) as harness:
+        chats = [harness.start(**greedy(harness, i, i + 1, n_predict=60)) for i in range(4)]
+        harness.wait(*chats)
+        counters = harness.engine.snapshot().counters
+    assert counters.recomputes_total >= 1
+    assert [chat.result()["tokens_predicted"] for chat in chats] == [60] * 4
+    assert [chat.text()[:8] for chat in chats] == alone(plain)
+
+
+def test_several_answers_share_the_images_of_their_prompt(plain: EngineHarness, model: VisionModel) -> None:
+    expected = plain.run(**greedy(plain, 5)).text()
+    assert texts(plain.run(**greedy(plain, 5, n=3))) == [expected] * 3
+    with EngineHarness(argv(model), PreemptOptions(every_n_tokens=5)) as harness:
+        parked = harness.run(**greedy(harness, 5, n=3))
+        assert texts(parked) == [expected] * 3
+        assert "resumed" in parked.notices()
+
+
+def test_the_next_turn_keeps_the_image_and_another_image_is_not_taken_for_it(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((6, 7), (7,))]
+    encoded: list[int] = []
+    encode = Media.encode
+
+    def noted(media: Media, i: int) -> None:
+        encoded.append(i)
+        encode(media, i)
+
+    monkeypatch.setattr(Media, "encode", noted)
+    with EngineHarness(argv(model, "--cache-ram", "0")) as harness:
+        first = harness.run(**greedy(harness, 6, cache_prompt=True)).result()
+        turn = harness.run(**greedy(harness, 6, 7, cache_prompt=True))
+        assert encoded == [0, 1]
+        assert cache_n(turn) == first["tokens_evaluated"]
+        other = harness.run(**greedy(harness, 7, cache_prompt=True))
+        assert encoded == [0, 1, 0]
+        assert 0 < cache_n(other) < cache_n(turn)
+        assert [turn.text(), other.text()] == expected
+
+
+def test_while_an_image_is_encoded_others_go_on(plain: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_encode, is_encoding = threading.Event(), threading.Event()
+    encode = Media.encode
+
+    def slow(media: Media, i: int) -> None:
+        is_encoding.set()
+        assert may_encode.wait(60)
+        encode(media, i)
+
+    expected = plain.run(**greedy(plain, 8)).text()
+    monkeypatch.setattr(Media, "encode", slow)
+    with_image = plain.start(**greedy(plain, 8))
+    assert is_encoding.wait(60)
+    other = plain.run(prompt="Once upon", n_predict=50, temperature=0.0, ignore_eos=True)
+    assert other.result()["tokens_predicted"] == 50
+    assert not with_image.messages
+    may_encode.set()
+    plain.wait(with_image)
+    assert with_image.text() == expected
+
+
+def test_a_chat_that_is_cancelled_while_its_image_is_encoded_leaves_its_slot(
+    plain: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_encode, is_encoding = threading.Event(), threading.Event()
+
+    def slow(_media: Media, _i: int) -> None:
+        is_encoding.set()
+        assert may_encode.wait(60)
+
+    monkeypatch.setattr(Media, "encode", slow)
+    with_image = plain.start(**greedy(plain, 9))
+    assert is_encoding.wait(60)
+    plain.cancel(with_image)
+    plain.wait(with_image)
+    assert isinstance(with_image.last(), Cancelled)
+    assert not any(slot.is_processing for slot in plain.engine.snapshot().slots)
+    may_encode.set()
+
+
+def test_an_image_that_cannot_be_encoded_ends_its_chat_alone(
+    plain: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_media: Media, _i: int) -> None:
+        raise PyggmlError("no memory for it")
+
+    other = plain.start(prompt="Once upon", n_predict=100, temperature=0.0, ignore_eos=True)
+    monkeypatch.setattr(Media, "encode", broken)
+    failed = plain.run(**greedy(plain, 10))
+    assert isinstance(failed.last(), Failed)
+    assert "failed to process mtmd chunk: no memory for it" in str(failed.error())
+    plain.wait(other)
+    assert other.result()["tokens_predicted"] == 100
+
+
+def test_a_slot_with_an_image_is_not_saved_to_a_file(plain: EngineHarness, tmp_path: Path) -> None:
+    slot_id = int(str(plain.run(**greedy(plain, 11)).result()["id_slot"]))
+    path = str(tmp_path / "slot")
+    save = partial(SlotAction, verb=SlotVerb.SAVE, slot_id=slot_id, filename="slot", path=path)
+    answer = plain.call(lambda task_id: save(task_id))
+    assert answer["code"] == 501
+    assert "cannot have images" in str(answer["message"])
+    assert not Path(path).exists()
+
+
+def test_a_prompt_with_an_image_stays_in_its_slot_where_texts_go_to_the_prompt_cache(plain: EngineHarness) -> None:
+    before = plain.run(**greedy(plain, 12, cache_prompt=True)).result()
+    plain.run(prompt="Something else altogether", n_predict=2)
+    again = plain.run(**greedy(plain, 12, cache_prompt=True))
+    assert cache_n(again) == int(str(before["tokens_evaluated"])) - 1
+    assert again.text() == before["content"]
+
+
+def test_an_image_larger_than_the_context_is_refused_with_its_size(plain: EngineHarness) -> None:
+    seeds = range(80)
+    refused = plain.run(**greedy(plain, *seeds))
+    error = refused.error()
+    assert error is not None
+    assert error["type"] == "exceed_context_size_error"
+    assert n_cells(plain)

@@ -1,0 +1,50 @@
+"""Chats with images on a device: their states leave and come back asynchronously, and generation runs ahead behind
+images whose positions are fewer than their cells."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.engine.harness import EngineHarness
+from tests.native.engine_on_simdev.chats import engine, is_at_rest
+from tests.vision_models import WRITERS, VisionModel, png
+
+
+@pytest.fixture(scope="module", params=list(WRITERS))
+def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VisionModel:
+    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+def chat(harness: EngineHarness, *seeds: int) -> dict[str, object]:
+    marker = json.loads(harness.translator.props())["media_marker"]
+    told = "Look at" + "".join(f" {marker} and {seed}" for seed in seeds)
+    data = [base64.b64encode(png(64, 48, seed)).decode() for seed in seeds]
+    prompt = {"prompt_string": told, "multimodal_data": data}
+    return {"prompt": prompt, "n_predict": 40, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False}
+
+
+def test_parked_asynchronously_they_say_what_they_say_without_a_park(seeing: VisionModel) -> None:
+    """Also by way of staging memory, and without running ahead."""
+    kinds: list[dict[str, Any]] = [{}, {"every_n_tokens": 5}, {"every_n_tokens": 5, "staging_mib": 4}]
+    texts = []
+    for options in [*kinds, {"every_n_tokens": 5, "use_async": False}]:
+        with engine(seeing.model, "--mmproj", str(seeing.mmproj), "--no-mmproj-offload", **options) as harness:
+            texts.append(harness.run(**chat(harness, 1, 2)).text())
+            assert (harness.engine.snapshot().counters.preemptions_total > 0) == bool(options)
+            assert is_at_rest(harness)
+    assert len(set(texts[0])) > 5
+    assert set(texts) == {texts[0]}
+
+
+def test_chats_with_images_that_overflow_the_pool_all_finish(seeing: VisionModel) -> None:
+    flags = ["--mmproj", str(seeing.mmproj), "--no-mmproj-offload"]
+    with engine(seeing.model, *flags, n_ctx=512) as harness:
+        chats = [harness.start(**{**chat(harness, i, i + 1), "n_predict": 90}) for i in range(4)]
+        harness.wait(*chats)
+        assert [one.result()["tokens_predicted"] for one in chats] == [90] * 4
+        assert harness.engine.snapshot().counters.preemptions_total > 0
+        assert is_at_rest(harness)
