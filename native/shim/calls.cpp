@@ -1,6 +1,5 @@
 // Model, context, decode, outputs and memory: see calls.h. States are in calls_state.cpp, text and samplers in
 // calls_text.cpp and calls_sampler.cpp.
-#include "backends.h"
 #include "call_guard.hpp"
 
 #include <atomic>
@@ -41,9 +40,7 @@ size_t pyggml_sizeof_context_params(void) {
 }
 
 int pyggml_backend_init(pyggml_error * err) {
-    // first: llama_backend_init searches other folders where no backend is registered
-    const int code = pyggml_backends_load(err);
-    return code != PYGGML_OK ? code : pyggml_call(err, [&] { llama_backend_init(); });
+    return pyggml_call(err, [&] { llama_backend_init(); });
 }
 
 int pyggml_model_load(const char * path, const struct llama_model_params * params, struct llama_model ** out,

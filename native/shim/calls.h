@@ -20,6 +20,7 @@ PYGGML_API int32_t pyggml_calls_version(void);
 PYGGML_API size_t  pyggml_sizeof_model_params(void);
 PYGGML_API size_t  pyggml_sizeof_context_params(void);
 
+// After pyggml_backends_load: llama_backend_init searches other folders where no backend is registered.
 PYGGML_API int pyggml_backend_init(pyggml_error * err);
 
 PYGGML_API int pyggml_model_load(const char * path, const struct llama_model_params * params,

@@ -42,7 +42,7 @@ typedef struct pyggml_tokens {
 
 // -- command line ----------------------------------------------------------------------------------------------------
 
-// argv[0] is the program's name. Prints usage, version and the reason of a refusal itself, as llama-server does; help
+// The parser asks for devices, so the backends must be loaded. argv[0] is the program's name. Prints usage, version and the reason of a refusal itself, as llama-server does; help
 // and version end the process with status 0.
 PYGGML_API int  pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err);
 // What the parser made of it, after the steps that llama-server does before loading: a JSON object.

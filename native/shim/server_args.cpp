@@ -1,5 +1,4 @@
 // The command line: llama.cpp's parser, and what llama-server does between parsing and loading.
-#include "backends.h"
 #include "server_types.hpp"
 
 #include "arg.h"
@@ -57,11 +56,6 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
     return pyggml_guard(err, [&] {
         std::setlocale(LC_NUMERIC, "C");
         common_init();
-        // first: the parser asks for devices
-        pyggml_error why = {};
-        if (pyggml_backends_load(&why) != PYGGML_OK) {
-            throw std::runtime_error(why.message);
-        }
         auto args = std::make_unique<pyggml_args>();
         if (!common_params_parse(argc, argv, args->params, LLAMA_EXAMPLE_SERVER)) {
             common_log_flush(common_log_main());

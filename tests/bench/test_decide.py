@@ -10,8 +10,8 @@ from pyggml_server.planner import View, decide
 from pyggml_server.planner.plan import Park
 
 from tests.bench.decide.__main__ import N_SLOTS, table
-from tests.bench.decide.instructions import n_instructions
 from tests.bench.decide.scenes import POLICY, SCENES
+from tests.instructions import n_instructions
 
 
 def cost(view: View) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyggml_server.messages import Cancelled
 
-from pyggml.ffi import call, lib
+from pyggml.ffi import lib
+from pyggml.model import start_backend
 from tests.engine.harness import Running
 from tests.native.engine_on_simdev.chats import chat, engine, is_at_rest, n_finished
 from tests.native.engine_on_simdev.parks import RowWatch
@@ -21,7 +22,7 @@ N_CANCELS = 60
 @pytest.fixture(scope="module", autouse=True)
 def gpu() -> None:
     """Skips everything where no GPU is loaded."""
-    call(lib.pyggml_backend_init)
+    start_backend()
     if not lib.llama_supports_gpu_offload():
         pytest.skip("there is no GPU here")
 

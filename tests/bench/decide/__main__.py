@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "server"))
 from pyggml_server.planner import decide
 
 from tests.bench.command_line import bench_parser
-from tests.bench.decide.instructions import n_instructions
 from tests.bench.decide.scenes import POLICY, SCENES
+from tests.instructions import n_instructions
 
 N_SLOTS = (16, 32, 64, 256)
 

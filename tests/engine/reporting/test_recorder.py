@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 from pyggml_server.engine.reporting.recorder import N_EVENTS_KEPT, N_SECONDS_KEPT, Recorder
 from pyggml_server.history import EventKind, GapSecond
 
-TraceFunction = Callable[[FrameType, str, Any], Any]
+from tests.instructions import n_instructions
 
 
 def test_an_event_tells_what_happened_to_whom_when_and_why() -> None:
@@ -65,34 +60,15 @@ def test_the_last_second_is_told_once_nobody_runs_and_goes_on_if_somebody_does()
     assert recorder.history.gap_seconds == (GapSecond(1, 2, 0.5, 0.75),)
 
 
-def n_bytecodes(call: Callable[[], object]) -> int:
-    """How many the interpreter executes for this call, those of the lambda included."""
-    n = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction:
-        nonlocal n
-        frame.f_trace_opcodes = True
-        n += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return n
-
-
 def test_what_is_recorded_costs_the_engine_next_to_nothing() -> None:
     # a gap that begins a second, one that does not, a park
     recorder = Recorder()
     for i in range(max(N_EVENTS_KEPT, N_SECONDS_KEPT)):
         recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)
         recorder.count_gap(float(i), 0.1)
-    assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 250
-    assert n_bytecodes(lambda: recorder.count_gap(1e6, 0.1)) < 60
-    assert n_bytecodes(lambda: recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)) < 250
+    assert n_instructions(lambda: recorder.count_gap(1e6, 0.1)) < 250
+    assert n_instructions(lambda: recorder.count_gap(1e6, 0.1)) < 60
+    assert n_instructions(lambda: recorder.note(EventKind.PARK, 2, 7, 0.0, "", n_cells=3)) < 250
 
 
 def test_tokens_within_a_second_publish_nothing_new() -> None:

@@ -65,6 +65,14 @@ def go_on(context: Context, seq_id: int, first: int, n_tokens: int) -> None:
 
 
 @pytest.fixture
+def staged(make_context: MakeContext) -> Context:
+    """With staging memory for many states, and 20 cells of sequence 0."""
+    made = make_context(n_bytes_staging=1 << 20)
+    go_on(made, 0, 0, 20)
+    return made
+
+
+@pytest.fixture
 def transfer(context: Context) -> Iterator[Transfer]:
     with Transfer(context) as made:
         yield made

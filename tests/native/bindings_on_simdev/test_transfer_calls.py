@@ -11,7 +11,7 @@ import pytest
 
 from pyggml import BufferTooSmallError, Context, StateError, Transfer
 from pyggml.ffi import lib
-from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
+from tests.native.bindings_on_simdev.conftest import go_on
 
 MIB = 1024**2
 
@@ -46,13 +46,6 @@ class NativeCalls:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> NativeCalls:
     return NativeCalls(monkeypatch)
-
-
-@pytest.fixture
-def staged(make_context: MakeContext) -> Context:
-    made = make_context(n_bytes_staging=MIB)
-    go_on(made, 0, 0, 20)
-    return made
 
 
 def test_a_save_into_a_buffer_that_is_there_and_a_restore_into_no_cells_call_nothing_twice(

@@ -8,18 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyggml import Context, PinnedPool, Transfer, WrongThreadError
-from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
 
 PIECE = 1 << 13
 Calls = dict[str, Callable[[], object]]
-
-
-@pytest.fixture
-def staged(make_context: MakeContext) -> Context:
-    """A context with staging memory and 20 cells of sequence 0."""
-    made = make_context(n_bytes_staging=1 << 20)
-    go_on(made, 0, 0, 20)
-    return made
 
 
 @pytest.fixture

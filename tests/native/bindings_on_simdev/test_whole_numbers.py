@@ -8,18 +8,10 @@ from typing import Any
 import pytest
 
 from pyggml import Context, InvalidArgumentError, OutOfMemoryError, PinnedPool, Transfer, rows_by_position
-from tests.native.bindings_on_simdev.conftest import MakeContext, go_on
 
 PIECE = 1 << 14
 HALF: Any = 1.5
 Misuse = Callable[[Transfer], object]
-
-
-@pytest.fixture
-def staged(make_context: MakeContext) -> Context:
-    made = make_context(n_bytes_staging=1 << 20)
-    go_on(made, 0, 0, 20)
-    return made
 
 
 @pytest.fixture
