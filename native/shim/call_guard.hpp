@@ -1,7 +1,8 @@
-// What the entry points of calls*.cpp share: run, map exceptions, and say why with the lines that llama.cpp logged.
+// What the entry points of the bindings share: run, map exceptions, and say why with the lines that llama.cpp logged.
 #pragma once
 
-#include "calls.h"
+#include "error.h"
+#include "log.h"
 
 #include <string>
 

@@ -1,5 +1,7 @@
 // Model, context, decode, outputs and memory: see calls.h. States are in calls_state.cpp, text and samplers in
 // calls_text.cpp and calls_sampler.cpp.
+#include "calls.h"
+
 #include "call_guard.hpp"
 
 #include <atomic>

@@ -2,6 +2,7 @@
 // nothing selected, a grammar that allows nothing) is an error instead.
 #include "budget.hpp"
 #include "call_guard.hpp"
+#include "calls.h"
 
 #include <cmath>
 #include <cstring>

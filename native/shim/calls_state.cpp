@@ -1,6 +1,7 @@
 // Saving and restoring one sequence: see calls.h. llama_state_seq_load_file is not here: it reads on past the end of a
 // file that was cut off, and then asserts. The bindings read the file and restore from the buffer.
 #include "call_guard.hpp"
+#include "calls.h"
 
 namespace {
 

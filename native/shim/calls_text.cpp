@@ -1,5 +1,6 @@
 // Tokens to text and back, and the built-in chat templates: see calls.h.
 #include "call_guard.hpp"
+#include "calls.h"
 
 extern "C" {
 
