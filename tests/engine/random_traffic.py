@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
-from pyggml_server.config import PreemptOptions
-from pyggml_server.messages import Cancelled, Failed, Finished
+from pyggml_server.config import PreemptOptions, ServeOptions
+from pyggml_server.messages import Cancelled, Failed, Finished, HoldSlot
 
 from tests.engine.harness import EngineHarness, Running
 
@@ -17,6 +17,7 @@ ROOM_ERRORS = (
     "exceeds the available context size",
     # llama-server's own: several answers to one prompt, one of which has filled its context where contexts are shifted
     "context shift cannot be used for shared prompt",
+    "the server is busy: ",
 )
 
 
@@ -30,6 +31,15 @@ class Traffic:
     n_requests: int = 10
     max_prompt: int = 150
     max_predict: int = 30
+    serve: ServeOptions = field(default_factory=ServeOptions)
+    priorities: Sequence[int] = (0,)
+    by_hand_share: float = 0.0  # of requests at whose start a slot is parked by hand, or called back
+
+    def with_everything(self) -> Traffic:
+        """The same with classes that age, a short line, and slots that are parked by hand."""
+        preempt = replace(self.preempt, priority_age_s=0.5)
+        serve = ServeOptions(max_queue=6, max_queue_s=20.0)
+        return replace(self, preempt=preempt, serve=serve, priorities=(-1, 0, 0, 3), by_hand_share=0.4)
 
 
 KINDS = [
@@ -49,6 +59,7 @@ KINDS = [
     ),
     Traffic("no continuous batching", ["-c", "512", "-np", "4", "-nocb"], PreemptOptions()),
     Traffic("oldest first", ["-c", "512", "-np", "4"], PreemptOptions(policy="oldest")),
+    Traffic("everything", ["-c", "512", "-np", "4"], PreemptOptions(ram_mib=9), n_requests=20).with_everything(),
     Traffic("off", ["-c", "512", "-np", "4"], PreemptOptions(ram_mib=0)),
 ]
 
@@ -83,17 +94,25 @@ def drive(harness: EngineHarness, rng: random.Random, kind: Traffic) -> list[Run
     everyone: list[Running] = []
     live: list[Running] = []
     for _ in range(kind.n_requests):
-        request = harness.start(**random_body(rng, kind))
+        request = harness.start(**random_body(rng, kind), priority=rng.choice(kind.priorities))
         everyone.append(request)
         live.append(request)
         if rng.random() < 0.3:
             harness.wait_for_tokens(rng.choice(live), rng.randrange(1, 8))
+        if rng.random() < kind.by_hand_share:
+            harness.start_call(random_hold(rng))
         if rng.random() < 0.25:
             harness.cancel(live.pop(rng.randrange(len(live))))
         if len(live) > 12:
             harness.wait(live.pop(0))
     harness.wait(*everyone)
     return everyone
+
+
+def random_hold(rng: random.Random) -> Callable[[int], HoldSlot]:
+    """Parks a slot for a moment, or calls one back; what has nothing to park refuses."""
+    slot_id, is_held, seconds = rng.randrange(4), rng.random() < 0.7, rng.uniform(0.01, 0.3)
+    return lambda task_id: HoldSlot(task_id, slot_id, is_held, seconds)
 
 
 def is_expected(message: object) -> bool:

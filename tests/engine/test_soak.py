@@ -30,7 +30,7 @@ def test_the_books_agree_after_every_pass_and_every_request_ends_once(
     print(f"PYGGML_SOAK_SEED={seed}")
     rng = random.Random(f"{seed} {kind.name}")
     argv = ["-m", str(smollm2_path), "--kv-unified", "-fa", "on", "-t", "1", *kind.argv]
-    with watched(monkeypatch, caplog), EngineHarness(argv, kind.preempt) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(argv, kind.preempt, serve=kind.serve) as harness:
         everyone = drive(harness, rng, kind)
         counters = harness.engine.snapshot().counters
     endings = [request.last(i) for request in everyone for i in range(len(request.task_ids))]

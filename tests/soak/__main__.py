@@ -26,6 +26,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long rounds are begun (default: 600)")
     parser.add_argument("--rounds", type=int, default=sys.maxsize, help="end after so many rounds (default: no limit)")
     parser.add_argument("--seed", help="repeat the run that printed this (default: a new one)")
+    parser.add_argument(
+        "--everything", action="store_true", help="each round also has priorities, a short line, and parks by hand"
+    )
     options = parser.parse_args(words)
     seed = options.seed or str(random.SystemRandom().randrange(2**32))
     print(f"soak: seed {seed}", flush=True)
@@ -33,7 +36,7 @@ def main(words: list[str]) -> int:
     n_rounds = 0
     while n_rounds < options.rounds and time.monotonic() < end_s:
         try:
-            said = run_round(options.model, f"{seed} {n_rounds}")
+            said = run_round(options.model, f"{seed} {n_rounds}", has_everything=options.everything)
         except Exception:
             traceback.print_exc()
             print(f"soak: round {n_rounds} failed; repeat with --seed {seed} --rounds {n_rounds + 1}", flush=True)

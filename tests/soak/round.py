@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.engine.transfers import link_pace
+from pyggml_server.history import EventKind
 
 from tests.engine import harness as harness_module
 from tests.engine.harness import EngineHarness
@@ -29,10 +30,15 @@ PATIENCE_S = 600.0
 _log = logging.getLogger("pyggml_server")
 
 
-def run_round(model: Path, seed: str) -> str:
-    """Raises AssertionError when something did not hold; else says in a line what happened."""
+def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
+    """Raises AssertionError when something did not hold; else says in a line what happened.
+
+    has_everything  with classes, a short line, and slots that are parked by hand, whatever else the round has.
+    """
     rng = random.Random(seed)
     kind = rng.choice(KINDS)
+    if has_everything:
+        kind = kind.with_everything()
     load = replace(kind, n_requests=N_REQUESTS, max_prompt=MAX_PROMPT, max_predict=MAX_PREDICT)
     device = choose_pageable(rng)
     words, is_small = [*kind.argv], rng.choice([True, False])
@@ -45,9 +51,9 @@ def run_round(model: Path, seed: str) -> str:
             patch.setattr(link_pace, "FIRST_PART_BYTES", SMALL_PART_BYTES)
             patch.setattr(link_pace, "LEAST_PART_BYTES", SMALL_PART_BYTES)
         refusals = Refusals(patch, rng)
-        with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt) as harness:
+        with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt, serve=kind.serve) as harness:
             everyone = drive(harness, rng, load)
-            counters = harness.engine.snapshot().counters
+            counters, history = harness.engine.snapshot().counters, harness.engine.snapshot().history
     assert not broken, broken
     assert not failed, failed
     endings = [request.last(i) for request in everyone for i in range(len(request.task_ids))]
@@ -55,11 +61,13 @@ def run_round(model: Path, seed: str) -> str:
     assert not unexpected, unexpected
     assert all(harness.n_endings[task_id] == 1 for request in everyone for task_id in request.task_ids)
     assert counters.preempt_ram_bytes == 0, counters
+    n_by_hand = sum(event.kind is EventKind.PARK and event.reason == "by hand" for event in history.events)
     where = f"{kind.name!r} in the smallest pool {device}" if is_small else f"{kind.name!r} {device}"
     return (
         f"{where}: {len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "
         f"{counters.recomputes_total} computed again, {counters.requests_failed_total} without room, "
         f"{counters.requests_cancelled_total} cancelled"
+        + (f", {counters.requests_refused_total} refused in line, {n_by_hand} parked by hand" if has_everything else "")
     )
 
 

@@ -54,7 +54,7 @@ def _pass_in_flight(state: EngineState, dispatcher: Dispatcher) -> None:
     away, since the pass after this one makes it again."""
     keep_memory_ahead(state)
     plan = decide(observe(state), state.policy)
-    if run_ahead.may_continue(state, plan, has_line=not dispatcher.is_empty):
+    if not dispatcher.is_time_up and run_ahead.may_continue(state, plan, has_line=not dispatcher.is_empty):
         run_ahead.continue_run(state)
     else:
         run_ahead.settle(state)

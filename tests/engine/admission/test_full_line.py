@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pyggml_server.config import PreemptOptions, ServeOptions
+from pyggml_server.config import PreemptOptions, ServeOptions, StepOptions
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.startup import build_state
 from pyggml_server.messages import Cancelled, EndReasoning, Failed
@@ -19,9 +19,11 @@ BUSY = {"prompt": [100] * 20, "n_predict": -1, "ignore_eos": True, "stream": Tru
 SHORT = {"prompt": [200] * 5, "n_predict": 3, "ignore_eos": True}
 
 
-def engine(model: Path, serve: ServeOptions, n_slots: int = 1) -> EngineHarness:
+def engine(model: Path, serve: ServeOptions, n_slots: int = 1, *, runs_ahead: bool = False) -> EngineHarness:
     argv = ["-m", str(model), "-c", "256", "-np", str(n_slots), "-fa", "on", "-t", "1", "--kv-unified"]
-    return EngineHarness([*argv, "--context-shift"], PreemptOptions(rotate_s=0), serve=serve)
+    return EngineHarness(
+        [*argv, "--context-shift"], PreemptOptions(rotate_s=0), StepOptions(runs_ahead=runs_ahead), serve
+    )
 
 
 def refusal(running: Running, i: int = 0) -> str:
@@ -134,11 +136,12 @@ def refused_after_an_hour(harness: EngineHarness, clock: JumpingClock, prompt: l
     return waiting
 
 
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["step by step", "runs ahead"])
 @pytest.mark.parametrize(("n_slots", "prompt"), [(1, [200] * 5), (2, [200] * 200)], ids=["slot", "cells"])
 def test_who_waits_too_long_for_a_slot_or_for_cells_is_refused_and_what_runs_goes_on(
-    n_slots: int, prompt: list[int], clock: JumpingClock, smollm2_path: Path
+    n_slots: int, prompt: list[int], runs_ahead: bool, clock: JumpingClock, smollm2_path: Path
 ) -> None:
-    with engine(smollm2_path, ServeOptions(max_queue_s=3600.0), n_slots) as harness:
+    with engine(smollm2_path, ServeOptions(max_queue_s=3600.0), n_slots, runs_ahead=runs_ahead) as harness:
         busy = harness.start(**BUSY)
         harness.wait_for_tokens(busy, 60)
         refused = refused_after_an_hour(harness, clock, prompt)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyggml_server.config import PreemptOptions
+from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.messages import Answered, Cancel, Cancelled, EndReasoning, Failed, HoldSlot
 
 from tests.engine.harness import EngineHarness
@@ -16,9 +16,10 @@ CHAT = {"prompt": [100] * 20, "n_predict": 60, "ignore_eos": True, "stream": Tru
 ENDLESS = {**CHAT, "n_predict": -1, "n_keep": -1}
 
 
-def engine(model: Path, *, n_slots: int = 2, **options: object) -> EngineHarness:
+def engine(model: Path, *, n_slots: int = 2, step: StepOptions | None = None, **options: object) -> EngineHarness:
     size = ["-c", "256", "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "1"]
-    return EngineHarness(["-m", str(model), *size, "--context-shift"], PreemptOptions(**options))  # type: ignore[arg-type]
+    argv = ["-m", str(model), *size, "--context-shift"]
+    return EngineHarness(argv, PreemptOptions(**options), step)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,17 @@ def test_after_the_given_time_it_comes_back_by_itself(smollm2_path: Path) -> Non
         harness.wait(chat)
     assert chat.notices() == ["preempted", "resumed"]
     assert chat.result()["tokens_predicted"] == 60
+
+
+def test_its_time_is_over_also_while_another_chat_runs_ahead(smollm2_path: Path) -> None:
+    with engine(smollm2_path, step=StepOptions(runs_ahead=True)) as harness:
+        chat, other = harness.start(**CHAT, id_slot=0), harness.start(**ENDLESS, id_slot=1)
+        harness.wait_for_tokens(chat, 3)
+        park(harness, 0, seconds=0.2)
+        harness.wait(chat)
+        harness.cancel(other)
+        harness.wait(other)
+    assert chat.notices() == ["preempted", "resumed"]
 
 
 def test_a_request_that_is_cancelled_meanwhile_gives_everything_back(smollm2_path: Path) -> None:

@@ -38,6 +38,11 @@ class Dispatcher:
         """Whether nothing waits."""
         return not len(self._queue) and not len(self._actions) and self._holds.is_empty
 
+    @property
+    def is_time_up(self) -> bool:
+        """Whether `place` would end a wait whose time is over."""
+        return self._queue.is_time_up or self._holds.is_time_up
+
     def take(self, message: FromWeb) -> None:
         """Take one message in."""
         match message:

@@ -60,14 +60,21 @@ class Holds:
 
     def run(self) -> None:
         """Call back those whose time is over, and answer what has come to its end."""
-        now_s = self._state.clock()
-        for slot in self._state.busy():
-            until_s = slot.active_job.held_until_s
-            if slot.active_job.is_held and until_s is not None and until_s <= now_s:
-                self._call_back(slot)
+        for slot in self._whose_time_is_up():
+            self._call_back(slot)
         for asked in list(self._asked):
             if self._has_ended(*asked):
                 self._asked.remove(asked)
+
+    @property
+    def is_time_up(self) -> bool:
+        """Whether somebody is to be called back."""
+        return bool(self._whose_time_is_up())
+
+    def _whose_time_is_up(self) -> list[Slot]:
+        now_s = self._state.clock()
+        held = [slot for slot in self._state.busy() if slot.active_job.is_held]
+        return [slot for slot in held if (until_s := slot.active_job.held_until_s) is not None and until_s <= now_s]
 
     def _has_ended(self, order: HoldSlot, slot: Slot, job: Job) -> bool:
         if slot.job is not job:

@@ -103,6 +103,12 @@ class TaskQueue:
             one.task.close()
             endings.refuse_as_busy(self._state, one.task_id, message, retry_after_s(longest_s))
 
+    @property
+    def is_time_up(self) -> bool:
+        """Whether one in line has waited for longer than `--max-queue-seconds`."""
+        now_s, limit_s = self._state.clock(), self._state.serve.max_queue_s
+        return any(has_waited_too_long(job, now_s, limit_s) for job in self._line)
+
     def expire(self) -> None:
         """Refuse those who have waited for longer than `--max-queue-seconds` and have not begun."""
         state = self._state
@@ -111,7 +117,7 @@ class TaskQueue:
         for job in list(self._line):
             if has_waited_too_long(job, now_s, limit_s):
                 self._refuse(job, message)
-        for slot in state.slots:
+        for slot in state.busy():
             if slot.phase is SlotPhase.STARTED and has_waited_too_long(slot.active_job, now_s, limit_s):
                 state.counters.tally.requests_refused_total += 1 + len(slot.children)
                 endings.fail(state, slot, message, "unavailable_error", retry_after_s=retry_after_s(limit_s))
