@@ -78,8 +78,7 @@ class ModelSlot:
 
     @property
     def is_in_line(self) -> bool:
-        is_held = self.is_held and self.phase is SlotPhase.PREEMPTED
-        return self.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING) and not is_held
+        return self.phase in (SlotPhase.PREEMPTED, SlotPhase.PREEMPTING) and not self.is_held
 
     @property
     def has_copy(self) -> bool:

@@ -60,8 +60,15 @@ def test_it_has_no_turn() -> None:
     assert decide(view, rotating) is Plan.EMPTY
 
 
-def test_on_its_way_out_it_still_keeps_its_place() -> None:
-    assert [slot.slot_id for slot in view_of(leaving(0, 100, is_held=True), parked(1, 5, at_s=9.0)).waiting()] == [0, 1]
+def test_on_its_way_out_it_stands_in_no_line_and_no_turn_is_given_meanwhile() -> None:
+    view = view_of(leaving(0, 100, is_held=True), generating(1, 500), parked(2, 450, at_s=9.0))
+    assert [slot.slot_id for slot in view.waiting()] == [2]
+    assert decide(view, Policy(rotate_s=30.0)) is Plan.EMPTY
+
+
+def test_a_prompt_does_not_wait_for_one_that_is_on_its_way_out() -> None:
+    view = view_of(leaving(0, 600, is_held=True, frees_on_completion=False, n_cells_owned=0), started(1, n_left=600))
+    assert decide(view, POLICY) is Plan.EMPTY
 
 
 @pytest.mark.parametrize("copies", Copies)

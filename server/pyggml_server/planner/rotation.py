@@ -113,7 +113,7 @@ def has_turn(ledger: Ledger, policy: Policy, slot: SlotView) -> bool:
 def _may_rotate(builder: PlanBuilder, prompt: SlotView | None = None) -> bool:
     """Whether no park is in flight or ordered, and no other prompt was promised the room that a park makes."""
     ledger = builder.ledger
-    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in ledger.line)
+    is_leaving = any(slot.phase is SlotPhase.PREEMPTING for slot in ledger.slots())
     return not (builder.has_parks or is_leaving or any(slot != prompt for slot in ledger.promised))
 
 

@@ -121,8 +121,8 @@ class SlotView:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether it stands in the line for restores. On its way out it does, even if it is to stay out."""
-        return self.phase is SlotPhase.PREEMPTING or (self.phase is SlotPhase.PREEMPTED and not self.is_held)
+        """Whether it stands in the line for restores: parked or on its way out, and not to stay out."""
+        return self.phase in (SlotPhase.PREEMPTING, SlotPhase.PREEMPTED) and not self.is_held
 
     @property
     def n_alone_cells(self) -> int:
