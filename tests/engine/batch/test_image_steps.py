@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyggml_server.config import PreemptOptions
+from pyggml_server.engine.slots.checkpoints import N_TOKENS_BEFORE_END
 from pyggml_server.messages import Cancelled, Failed, SlotAction, SlotVerb
 from pyggml_server.native.border import PyggmlError
 from pyggml_server.native.media import Media
@@ -237,12 +238,33 @@ def test_a_slot_with_an_image_is_not_saved_to_a_file(plain: EngineHarness, tmp_p
     assert not Path(path).exists()
 
 
-def test_a_prompt_with_an_image_stays_in_its_slot_where_texts_go_to_the_prompt_cache(plain: EngineHarness) -> None:
-    before = plain.run(**greedy(plain, 12, cache_prompt=True)).result()
-    plain.run(prompt="Something else altogether", n_predict=2)
-    again = plain.run(**greedy(plain, 12, cache_prompt=True))
-    assert cache_n(again) == int(str(before["tokens_evaluated"])) - 1
-    assert again.text() == before["content"]
+def test_a_prompt_with_images_goes_to_the_prompt_cache_and_comes_back(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slot: every chat takes it from the one before."""
+    expected = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((12, 13), (12, 14))]
+    encoded: list[int] = []
+    encode = Media.encode
+
+    def noted(media: Media, i: int) -> None:
+        encoded.append(i)
+        encode(media, i)
+
+    monkeypatch.setattr(Media, "encode", noted)
+    with EngineHarness(argv(model, "-np", "1")) as harness:
+        first = harness.run(**greedy(harness, 12, 13, cache_prompt=True))
+        for other in ("Something else altogether, and long enough", "And then something else again"):
+            harness.run(prompt=other, n_predict=2, temperature=0.0)
+        again = harness.run(**greedy(harness, 12, 13, cache_prompt=True))
+        assert encoded == [0, 1]
+        n_prompt = int(str(first.result()["tokens_evaluated"]))
+        assert n_prompt - 1 - N_TOKENS_BEFORE_END <= cache_n(again) < n_prompt  # with a window from a checkpoint on
+        harness.run(prompt="Something else altogether, and long enough", n_predict=2, temperature=0.0)
+        other_image = harness.run(**greedy(harness, 12, 14, cache_prompt=True))
+        assert encoded[2:] in ([1], [0, 1])  # a window has forgotten the first image by then
+        assert cache_n(other_image) < cache_n(again)
+        texts = [first.text(), again.text(), other_image.text()]
+        assert texts == [expected[0], expected[0], expected[1]]
 
 
 def test_an_image_larger_than_the_context_is_refused_with_its_size(plain: EngineHarness) -> None:

@@ -22,9 +22,9 @@ from pyggml_server.engine.slots.images import (
 from pyggml_server.native.media import MediaRun
 from pyggml_server.native.task import Task
 
-NAME = ImageName(-2)
+NAME = ImageName(-2, n_tokens=3, n_pos=2)
 # five tokens of text, two images of three cells and two positions each, text
-IMAGES = (ImageRun(5, 3, 2, NAME), ImageRun(8, 3, 2, NAME))
+IMAGES = (ImageRun(5, NAME), ImageRun(8, NAME))
 
 
 @dataclass
@@ -84,6 +84,18 @@ def test_a_name_is_given_up_with_the_last_prompt_that_has_it() -> None:
     first = names.images_of(task_with(MediaRun(0, 1, 1, "cat")))[0].name.number
     gc.collect()
     assert names.images_of(task_with(MediaRun(0, 1, 1, "cat")))[0].name.number != first
+
+
+def test_the_images_of_a_prompt_are_found_by_its_tokens_as_long_as_somebody_has_their_names() -> None:
+    names = ImageNames()
+    cat, dog = MediaRun(1, 2, 1, "cat"), MediaRun(4, 3, 3, "dog")
+    images = names.images_of(task_with(cat, dog, MediaRun(7, 2, 1, "cat")))
+    tokens = named([7, -1, -1, 8, -1, -1, -1, -1, -1, 9], images)
+    assert names.images_in(tokens) == images
+    assert names.images_in([1, 2, 3]) == ()
+    del images
+    gc.collect()
+    assert names.images_in(tokens) is None
 
 
 def test_a_text_has_no_images() -> None:

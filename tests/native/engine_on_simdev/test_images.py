@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from pyggml_server.native.media import Media
 
 from tests.engine.harness import EngineHarness
 from tests.native.engine_on_simdev.chats import engine, is_at_rest
@@ -47,4 +48,28 @@ def test_chats_with_images_that_overflow_the_pool_all_finish(seeing: VisionModel
         harness.wait(*chats)
         assert [one.result()["tokens_predicted"] for one in chats] == [90] * 4
         assert harness.engine.snapshot().counters.preemptions_total > 0
+        assert is_at_rest(harness)
+
+
+def test_their_prompts_go_to_the_prompt_cache_asynchronously_and_come_back(
+    seeing: VisionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    encode = Media.encode
+
+    def noted(media: Media, i: int) -> None:
+        encoded.append(i)
+        encode(media, i)
+
+    monkeypatch.setattr(Media, "encode", noted)
+    flags = ["--mmproj", str(seeing.mmproj), "--no-mmproj-offload"]
+    with engine(seeing.model, *flags, n_ctx=1024, n_slots=2) as harness:
+        body = {**chat(harness, 1, 2), "cache_prompt": True, "id_slot": 0}
+        first = harness.run(**body).text()
+        for other in ("Something else altogether, and long enough", "And then something else again"):
+            harness.run(prompt=other, n_predict=2, temperature=0.0, id_slot=0)
+        assert harness.run(**body).text() == first
+        assert encoded == [0, 1]
+        harness.run(**{**body, **chat(harness, 1, 3), "cache_prompt": True})
+        assert encoded == [0, 1, 1]
         assert is_at_rest(harness)

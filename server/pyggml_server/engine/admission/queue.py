@@ -244,5 +244,5 @@ class TaskQueue:
 def _kept_prompts(state: EngineState) -> PromptCache:
     """The prompt cache: copied while others decode where that can be."""
     if state.background is None:
-        return PromptCache(state.runtime, state.pool, state.slots)
-    return AsyncPromptCache(state.runtime, state.pool, state.slots, state.background)
+        return PromptCache(state.runtime, state.pool, state.slots, state.image_names)
+    return AsyncPromptCache(state.runtime, state.pool, state.slots, state.image_names, state.background)

@@ -14,6 +14,7 @@ from pyggml_server.engine.background.jobs import BackgroundJob, InLine, Steps, c
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.slots.common_prefix import common_prefix
+from pyggml_server.engine.slots.images import ImageNames
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.engine.transfers.transfer import TransferRefusedError
@@ -48,8 +49,10 @@ class _Save(InLine):
 class AsyncPromptCache(PromptCache):
     """The same decisions, with copies that stop no other slot."""
 
-    def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], copies: BackgroundRunner) -> None:
-        super().__init__(runtime, pool, slots)
+    def __init__(
+        self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], names: ImageNames, copies: BackgroundRunner
+    ) -> None:
+        super().__init__(runtime, pool, slots, names)
         self._copies = copies
         self._coming: list[_Save] = []
 
@@ -58,7 +61,7 @@ class AsyncPromptCache(PromptCache):
         if not self._caches_idle:
             return
         for slot in slots:
-            if slot.is_free_for(None) and slot.tokens and slot.background_job is None and not slot.has_images:
+            if slot.is_free_for(None) and slot.tokens and slot.background_job is None:
                 slot.background_job = self._start_save(slot, self._leaves, is_optional=True).job
 
     def start_exchange(self, slot: Slot, job: Job) -> bool:
@@ -109,6 +112,7 @@ class AsyncPromptCache(PromptCache):
             if self._keep(slot):
                 cache.trim()
             return None
+        self._note_images(slot)
         kept = cache.begin(slot.tokens, self._pool.checkpoints.of(slot), sum(sizes_bytes))
         if kept is None:
             return None
@@ -156,6 +160,9 @@ class AsyncPromptCache(PromptCache):
             kept = cache.take(slot.tokens, job.prompt)
             if kept is None:
                 return None
+            images = self._names.images_in(kept.tokens)
+            if images is None:
+                return kept  # nobody can use it any more
             if not (yield from into.room_for(kept.sizes_bytes)):
                 cache.add(kept)
                 self._take(cache, slot, job.prompt)
@@ -176,7 +183,7 @@ class AsyncPromptCache(PromptCache):
                 log.warning("slot %d: a cached prompt could not be restored: %s", slot.id, error)
                 cache.add(kept)
                 return None
-            slot.hold_text(kept.tokens)
+            slot.hold(kept.tokens, images)
             kept.give_checkpoints(self._pool.checkpoints.of(slot))
             yield from completion(into)
             log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(slot.tokens))

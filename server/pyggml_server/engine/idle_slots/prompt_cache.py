@@ -1,15 +1,16 @@
 """The prompt cache (--cache-ram, --cache-idle-slots): prompts that lose their slot are kept in host memory.
 
-Engine thread; blocks for its copies. Prompts with images are not kept: they stay in their slots while there is room.
-Else it is as in llama-server, which also decides what is kept and what is found. Of a
-prompt that is found only what the new one begins with is used, so no request is answered from another's text.
+Engine thread; blocks for its copies. It is as in llama-server, which also decides what is kept and what is found. Of a
+prompt that is found only what the new one begins with is used, so no request is answered from another's text or images.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable
 
+from pyggml_server.engine.slots.images import ImageNames, Images
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.native.adapters import NO_ADAPTERS
@@ -19,11 +20,15 @@ from pyggml_server.native.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+N_IMAGES_KEPT = 4096  # of the latest prompts with images: beyond that they are not found again
+
 
 class PromptCache:
     """The prompts of slots that others took."""
 
-    def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot]) -> None:
+    def __init__(self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], names: ImageNames) -> None:
+        self._names = names
+        self._images: deque[Images] = deque(maxlen=N_IMAGES_KEPT)  # keeps the names that are in cached prompts
         self._runtime = runtime
         self._pool = pool
         self._slots = slots
@@ -71,15 +76,29 @@ class PromptCache:
             log.warning("slot %d: a cached prompt could not be restored: no room", slot.id)
             self._pool.clear(slot)
         elif found != slot.tokens:
-            log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(found))
-            slot.hold_text(found)
+            self._hold(slot, found)
+
+    def _hold(self, slot: Slot, tokens: list[int]) -> None:
+        """The slot's cells are those of a cached prompt now."""
+        images = self._names.images_in(tokens)
+        if images is None:
+            log.debug("slot %d: the cached prompt has images that are no longer known", slot.id)
+            self._pool.clear(slot)
+            return
+        slot.hold(tokens, images)
+        log.info("slot %d: took %d tokens from the prompt cache", slot.id, len(tokens))
+
+    def _note_images(self, slot: Slot) -> None:
+        """What the slot holds goes to the cache."""
+        if slot.has_images:
+            self._images.append(slot.images)
 
     def keep_idle(self, slots: Iterable[Slot]) -> None:
         """A task has started: the prompts of idle slots make room for it (--cache-idle-slots)."""
         if self._cache is None or not self._caches_idle:
             return
         for slot in slots:
-            if slot.is_idle and slot.tokens and not slot.has_images:
+            if slot.is_idle and slot.tokens:
                 if self._keep(slot):
                     log.debug("slot %d: __TEST_TAG_CACHE_IDLE_SLOT__", slot.id)
                     self._cache.trim()
@@ -90,6 +109,7 @@ class PromptCache:
         cache = self._cache_for(slot)
         if cache is None:
             return False
+        self._note_images(slot)
         try:
             return cache.save(slot.id, slot.tokens, self._pool.checkpoints.of(slot))
         except PyggmlError as error:
@@ -98,7 +118,7 @@ class PromptCache:
 
     def _cache_for(self, slot: Slot) -> NativePromptCache | None:
         """The cache for what the slot holds; None where it holds nothing that can be kept."""
-        if self._cache is None or not slot.tokens or slot.has_pending_shift or slot.has_images:
+        if self._cache is None or not slot.tokens or slot.has_pending_shift:
             return None
         if slot.adapters != self._adapters:
             self._cache = NativePromptCache(self._runtime)  # it holds prompts of one set of scales only, the latest

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from pyggml_server.native.media import MediaRun
     from pyggml_server.native.task import Task
 
 _FIRST_NUMBER = -2  # llama.cpp's own -1 is no token
@@ -21,19 +24,30 @@ _FIRST_NUMBER = -2  # llama.cpp's own -1 is no token
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ImageName:
-    """The number of one image's tokens; it is another's once nothing has the name any more."""
+    """One image: the number of its tokens, how many they are, and how many positions they take.
+
+    An image that comes when nothing has its name any more gets another number.
+    """
 
     number: int
+    n_tokens: int
+    n_pos: int
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRun:
-    """`n_tokens` tokens from `start` on; with all that is before it the run begins at a position of its own."""
+    """An image, from the token `start` on."""
 
     start: int
-    n_tokens: int
-    n_pos: int
     name: ImageName
+
+    @property
+    def n_tokens(self) -> int:
+        return self.name.n_tokens
+
+    @property
+    def n_pos(self) -> int:
+        return self.name.n_pos
 
     @property
     def end(self) -> int:
@@ -44,10 +58,11 @@ Images = tuple[ImageRun, ...]  # of one prompt, in their order
 
 
 class ImageNames:
-    """The names in use. The content is told apart by its hash and its number of tokens, as llama-server does."""
+    """The names in use. Images are told apart by the hash of their content and by their tokens and positions."""
 
     def __init__(self) -> None:
-        self._names: WeakValueDictionary[tuple[str, int], ImageName] = WeakValueDictionary()
+        self._names: WeakValueDictionary[tuple[str, int, int], ImageName] = WeakValueDictionary()
+        self._by_number: WeakValueDictionary[int, ImageName] = WeakValueDictionary()
         self._numbers = itertools.count(_FIRST_NUMBER, -1)
 
     def images_of(self, task: Task) -> Images:
@@ -55,14 +70,27 @@ class ImageNames:
         media = task.media
         if media is None:
             return ()
-        return tuple(
-            ImageRun(run.start, run.n_tokens, run.n_pos, self._name(run.content_id, run.n_tokens)) for run in media.runs
-        )
+        return tuple(ImageRun(run.start, self._name(run)) for run in media.runs)
 
-    def _name(self, content_id: str, n_tokens: int) -> ImageName:
-        name = self._names.get((content_id, n_tokens))
+    def images_in(self, tokens: list[int]) -> Images | None:
+        """The images among a prompt's tokens. None where nothing else has the name of one of them any more."""
+        places = np.flatnonzero(np.array(tokens, dtype=np.int32) <= _FIRST_NUMBER)
+        images: list[ImageRun] = []
+        for place in places.tolist():
+            if images and place < images[-1].end:
+                continue
+            name = self._by_number.get(tokens[place])
+            if name is None:
+                return None
+            images.append(ImageRun(place, name))
+        return tuple(images)
+
+    def _name(self, run: MediaRun) -> ImageName:
+        key = run.content_id, run.n_tokens, run.n_pos
+        name = self._names.get(key)
         if name is None:
-            name = self._names[content_id, n_tokens] = ImageName(next(self._numbers))
+            name = self._names[key] = ImageName(next(self._numbers), run.n_tokens, run.n_pos)
+            self._by_number[name.number] = name
         return name
 
 

@@ -153,7 +153,7 @@ class KvPool:
             raise StateError(f"The slot save file has {len(file.tokens)} tokens for {n_positions} positions")
         if file.checkpoints and self._runtime.n_checkpoints_max > 0:
             self.checkpoints.of(slot).take_bytes_of(file.checkpoints, len(file.tokens))
-        slot.hold_text(file.tokens)
+        slot.hold(file.tokens)
 
     def _copy_of(self, slot: Slot) -> _SlotCopy | None:
         """None where there is nothing, or a shift that waits for the next decode, which no copy can have."""

@@ -117,10 +117,10 @@ class Slot:
         """Positions that its first `n_tokens` tokens take."""
         return n_positions(self.images, n_tokens)
 
-    def hold_text(self, tokens: list[int]) -> None:
-        """Its cells are those of these tokens now, without an image among them."""
+    def hold(self, tokens: list[int], images: Images = ()) -> None:
+        """Its cells are those of these tokens now, with these images among them."""
         self.tokens[:] = tokens
-        self.images = ()
+        self.images = images
 
     @property
     def n_prompt_done(self) -> int:
