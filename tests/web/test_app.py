@@ -179,9 +179,15 @@ def test_a_second_signal_ends_the_process_at_once_with_code_1() -> None:
         assert b"Received second interrupt, terminating immediately.\n" in process.stderr.read()
 
 
-def start_program(*arguments: str) -> subprocess.Popen[bytes]:
-    """The fake server as a process of its own."""
+def test_the_first_request_waits_for_no_import() -> None:
+    with start_program(name="first_request_program") as process:
+        said, log = process.communicate(timeout=PATIENCE_S)
+    assert said == b"imported:\n", log
+
+
+def start_program(*arguments: str, name: str = "signal_program") -> subprocess.Popen[bytes]:
+    """A fake server as a process of its own."""
     root = PROGRAM.parents[2]
-    command = [sys.executable, "-m", "tests.web.signal_program", *arguments]
+    command = [sys.executable, "-m", f"tests.web.{name}", *arguments]
     environment = {"PYTHONPATH": f"{root}:{root / 'server'}"}
     return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

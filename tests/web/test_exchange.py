@@ -69,6 +69,25 @@ def test_taking_returns_everything_that_waits() -> None:
     asyncio.run(scenario())
 
 
+def test_a_reader_that_is_woken_gets_nothing_and_misses_nothing() -> None:
+    async def scenario() -> None:
+        exchange = Exchange(Recorder(), [1])
+        exchange.wake()  # nobody waits
+        waiting = asyncio.ensure_future(exchange.take())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        exchange.wake()
+        exchange.wake()
+        assert await waiting == []
+        waiting = asyncio.ensure_future(exchange.take())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        exchange.put(Token(1, b"a"))
+        assert await exchange.take() == [Token(1, b"a")]
+
+    asyncio.run(scenario())
+
+
 def test_cancelling_names_open_tasks_once() -> None:
     engine = Recorder()
     exchange = Exchange(engine, [1, 2, 3])

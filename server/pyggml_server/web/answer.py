@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import anyio
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from pyggml_server.errors import error_object
 from pyggml_server.messages import Cancelled, Failed, Finished, Outbound
 from pyggml_server.web.errors import error_response, json_response
 from pyggml_server.web.exchange import Exchange
+from pyggml_server.web.lazy_timer import LazyTimer
 from pyggml_server.web.mailbox import STOPPING_MESSAGE
 from pyggml_server.web.ports import RequestPort
 from pyggml_server.web.service import Service
@@ -62,7 +63,18 @@ class EventStream:
 
     async def send_all(self, send: Send) -> None:
         """Write all of it, until the last event."""
-        write = _Writer(send, self.service.settings.timeout_write_s)
+        with anyio.CancelScope() as scope:
+            writing = LazyTimer(self.service.settings.timeout_write_s, scope.cancel)
+            waiting = LazyTimer(self.request.sse_ping_interval_s, self.exchange.wake)
+            try:
+                await self._send_events(_Writer(send, writing), waiting)
+            finally:
+                writing.close()
+                waiting.close()
+        if scope.cancelled_caught:
+            raise TimeoutError
+
+    async def _send_events(self, write: _Writer, waiting: LazyTimer) -> None:
         await write.start()
         text = EventText(self.request, self.exchange.task_ids)
         pending = self.messages
@@ -70,7 +82,10 @@ class EventStream:
             await write.chunk(await self.service.in_thread(text.render, pending))
             if text.is_over:
                 break
-            pending = await _take_with_pings(self.exchange, self.request.sse_ping_interval_s, write)
+            waiting.start()
+            while not (pending := await self.exchange.take()):
+                await write.chunk(PING)
+            waiting.pause()
         await write.end()
 
 
@@ -86,28 +101,24 @@ def refusal_of(message: Outbound) -> Response | None:
 class _Writer:
     """ASGI messages with a time limit each: uvicorn holds `send` back while its buffer (64 KiB) is full."""
 
-    def __init__(self, send: Send, timeout_s: float) -> None:
+    def __init__(self, send: Send, timer: LazyTimer) -> None:
         self._send = send
-        self._timeout_s = timeout_s if timeout_s > 0 else None
+        self._timer = timer
 
     async def start(self) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
 
     async def chunk(self, data: bytes) -> None:
         if data:
-            with anyio.fail_after(self._timeout_s):
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._timed({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
-        with anyio.fail_after(self._timeout_s):
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._timed({"type": "http.response.body", "body": b"", "more_body": False})
 
-
-async def _take_with_pings(exchange: Exchange, interval_s: float, write: _Writer) -> list[Outbound]:
-    while True:
-        with anyio.move_on_after(interval_s if interval_s > 0 else None):
-            return await exchange.take()
-        await write.chunk(PING)
+    async def _timed(self, message: Message) -> None:
+        self._timer.start()
+        await self._send(message)
+        self._timer.pause()
 
 
 def _join(request: RequestPort, payloads: Sequence[bytes]) -> bytes:

@@ -37,7 +37,7 @@ class Exchange:
         self._waiting: list[Outbound] = []
         self._n_waiting_bytes = 0
         self._max_waiting_bytes = max_waiting_bytes
-        self._arrived = asyncio.Event()
+        self._taker: asyncio.Future[None] | None = None
 
     def submit(self, tasks: Sequence[TaskHandle], priority: int = 0) -> None:
         """Hand every task to the engine, under the ids of this exchange and in their order."""
@@ -48,23 +48,35 @@ class Exchange:
         """Take in one message of the engine; messages after a task's last one are ignored."""
         if message.task_id not in self._open_ids:
             return
-        if isinstance(message, Finished | Answered | Failed | Cancelled):
-            self._open_ids.discard(message.task_id)
-        if isinstance(message, Token | Finished):
+        if isinstance(message, Token):
             self._n_waiting_bytes += len(message.payload)
+        elif isinstance(message, (Finished, Answered, Failed, Cancelled)):  # a union would be made anew for each token
+            self._open_ids.discard(message.task_id)
+            if isinstance(message, Finished):
+                self._n_waiting_bytes += len(message.payload)
         self._n_waiting_bytes += MESSAGE_OVERHEAD_BYTES
         self._waiting.append(message)
         if self._n_waiting_bytes > self._max_waiting_bytes:
             self._give_up()
-        self._arrived.set()
+        self.wake()
 
     async def take(self) -> list[Outbound]:
-        """Everything that waits, in order of arrival; waits for the first if there is none. Safe to cancel."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        """Everything that waits, in order of arrival; waits for the first if there is none, or for `wake`: then there
+        may be none. One at a time; safe to cancel."""
+        if not self._waiting:
+            self._taker = asyncio.get_running_loop().create_future()
+            try:
+                await self._taker
+            finally:
+                self._taker = None
         messages, self._waiting = self._waiting, []
         self._n_waiting_bytes = 0
         return messages
+
+    def wake(self) -> None:
+        """End a `take` that waits. Nothing happens without one."""
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
 
     def cancel(self) -> None:
         """Cancel every task that has not ended. Idempotent."""
@@ -78,7 +90,7 @@ class Exchange:
         self.cancel()
         if open_ids:
             self._waiting.append(Cancelled(open_ids[0]))
-            self._arrived.set()
+            self.wake()
 
     def _give_up(self) -> None:
         self.cancel()

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+import anyio
 import uvicorn
 
 from pyggml_server.web.application import create_application
@@ -81,6 +82,7 @@ class _UvicornServer(uvicorn.Server):
         self._on_accepting = on_accepting
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        anyio.get_cancelled_exc_class()  # has anyio import its backend: else the first request would wait for that
         await super().startup(sockets)
         self._on_accepting()
 

@@ -95,6 +95,8 @@ def _row(plan: Plan, servers: dict[str, ServerProcess], n_chats: int, sampling: 
         "first_token_ms": {program: _summary(of, load.first_tokens_s) for program, of in rounds.items()},
         "gaps_ms": {program: _summary(of, load.gaps_s) for program, of in rounds.items()},
     }
+    if guesses := {program: counted for program, of in rounds.items() if (counted := _guesses(of))["made"]}:
+        row["guesses"] = guesses
     if STOCK in speeds:
         ratios = [ours / stock for ours, stock in zip(speeds[OURS], speeds[STOCK], strict=True)]
         row["ratio_to_llama_server"] = round(statistics.median(ratios), 3)
@@ -105,6 +107,13 @@ def _summary(
     rounds: Sequence[Sequence[load.Stream]], times_s: Callable[[Sequence[load.Stream]], list[float]]
 ) -> dict[str, float]:
     return summary_ms([seconds for streams in rounds for seconds in times_s(streams)])
+
+
+def _guesses(rounds: Sequence[Sequence[load.Stream]]) -> dict[str, int]:
+    """Of a draft model or of n-grams, as the last event of each chat tells."""
+    timings = [stream.last.get("timings", {}) for streams in rounds for stream in streams]
+    made, accepted = (sum(of.get(name, 0) for of in timings) for name in ("draft_n", "draft_n_accepted"))
+    return {"made": made, "accepted": accepted}
 
 
 def turns(programs: Sequence[str], n_rounds: int) -> Iterator[tuple[int, str]]:
