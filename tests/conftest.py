@@ -1,14 +1,16 @@
-"""What several kinds of tests need: the real model's file, and the markers that follow from where a test is."""
+"""The real model's file, the markers that follow from where a test is, and the count of the planner's random traces."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from build_support.tools import require_compiler
+from tests.planner.trace_count import note_trace, passes_of_traces, told
 
 MODEL_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 TESTS = Path(__file__).parent
@@ -61,3 +63,22 @@ def planted_backends(tmp_path: Path) -> Path:
             [require_compiler(os.environ), "-shared", "-fPIC", str(source), "-o", str(tmp_path / name)], check=True
         )
     return tmp_path
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its traces to the process that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["passes_of_traces"] = passes_of_traces()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take a worker's traces, if it came to its end."""
+    for n_passes in getattr(node, "workeroutput", {}).get("passes_of_traces", ()):
+        note_trace(n_passes)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many traces were tried."""
+    if said := told():
+        terminalreporter.write_line(said)

@@ -9,11 +9,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import requests
 
 PATIENCE_S = 120.0
+N_AT_ONCE = 4
 WRONG: list[Any] = [None, True, 5, -1, 1.5, 2**64, 1e300, "x", "", "\ud800", [], [None], [[5]], [{}], {}, {"a": None}]
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -152,14 +155,15 @@ def _with(value: Any, key: Any, inner: Any) -> Any:
 
 def sweep(url: str, bodies: dict[str, dict[str, Any]]) -> dict[str, list[tuple[int, bytes, str]]]:
     """Status, body and answer of each, by path."""
-    session = requests.Session()
-    found: dict[str, list[tuple[int, bytes, str]]] = {}
-    for path, body in bodies.items():
-        found[path] = []
-        for wrong in wrong_bodies(path, body):
+    with requests.Session() as session, ThreadPoolExecutor(N_AT_ONCE) as threads:
+
+        def answer(path: str, wrong: bytes) -> tuple[int, bytes, str]:
             response = session.post(url + path, data=wrong, timeout=PATIENCE_S)
-            found[path].append((response.status_code, wrong, response.text))
-    return found
+            return response.status_code, wrong, response.text
+
+        return {
+            path: list(threads.map(partial(answer, path), wrong_bodies(path, body))) for path, body in bodies.items()
+        }
 
 
 def table(found: dict[str, list[tuple[int, bytes, str]]]) -> str:

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
 from build_support.layout import of_this_clone
 from tests.e2e.clients import is_missing
 
@@ -29,14 +31,16 @@ def python_with(requirements: Sequence[str]) -> Path:
     folder = of_this_clone().build / "python-clients" / name
     python = folder / "bin" / "python"
     is_complete = folder / "complete"
-    if not is_complete.is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", *requirements]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            is_missing(f"pip could not install {' '.join(requirements)}: {done.stderr[-300:]}")
-        is_complete.touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # another test process may want it too
+        if not is_complete.is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", *requirements]
+            done = subprocess.run(install, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                is_missing(f"pip could not install {' '.join(requirements)}: {done.stderr[-300:]}")
+            is_complete.touch()
     return python
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.comparing import ask, unmeant_differences
+from tests.e2e.comparing import ask_both, unmeant_differences
 from tests.e2e.conftest import StartServer
 from tests.e2e.generated_requests import (
     CHAT_VALUES,
@@ -35,8 +35,7 @@ def found_differences(
     n_compared, found = 0, []
     for request in requests:
         n_compared += 1
-        answers = [ask(server, "POST", request.path, request.body) for server in (ours, stock)]
-        lines = list(unmeant_differences(*answers))
+        lines = list(unmeant_differences(*ask_both(ours, stock, "POST", request.path, request.body)))
         if lines:
             found.append(f"{request}:\n    " + "\n    ".join(lines[:5]))
     return n_compared, found

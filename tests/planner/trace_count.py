@@ -10,6 +10,11 @@ def note_trace(n_passes: int) -> None:
     _passes_of_traces.append(n_passes)
 
 
+def passes_of_traces() -> list[int]:
+    """The passes of each trace of this process."""
+    return list(_passes_of_traces)
+
+
 def told() -> str:
     """The summary; empty if none ran."""
     n_traces, n_passes = len(_passes_of_traces), sum(_passes_of_traces)

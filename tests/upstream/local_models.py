@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
+from filelock import FileLock
 
 from build_support.layout import of_this_clone
 from tests.upstream.chain_model import Chain, write_adapter, write_chain_model
@@ -79,10 +80,11 @@ def folder() -> Path:
 def write_all() -> None:
     """Make every file that is missing. Some seconds the first time; a file is never seen half-written."""
     folder().mkdir(parents=True, exist_ok=True)
-    for model in WRITTEN.values():
-        path = folder() / model.file_name
-        if not path.is_file():
-            model.write(path.with_suffix(".part")).replace(path)
+    with FileLock(folder() / "lock"):
+        for model in WRITTEN.values():
+            path = folder() / model.file_name
+            if not path.is_file():
+                model.write(path.with_suffix(".part")).replace(path)
 
 
 def local_file(name: str) -> Path | None:
