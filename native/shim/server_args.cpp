@@ -5,10 +5,12 @@
 #include "common.h"
 #include "log.h"
 
+#include <algorithm>
 #include <csignal>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 using json = common_json;
 
@@ -51,6 +53,26 @@ static void settle_params(common_params & params) {
     }
 }
 
+// A benchmark that is not served, and lookup caches for which llama.cpp aborts when it cannot open them.
+static void check_speculative(const common_params_speculative & speculative) {
+    if (speculative.has_synth()) {
+        throw std::invalid_argument("error: --spec-synth-len, --spec-synth-rates: pyggml-server accepts no guess at "
+                                    "random; use the stock llama-server for it");
+    }
+    const auto & types = speculative.types;
+    if (std::find(types.begin(), types.end(), COMMON_SPECULATIVE_TYPE_NGRAM_CACHE) == types.end()) {
+        return;
+    }
+    const auto check = [](const char * flag, const std::string & path) {
+        if (!path.empty() && !std::ifstream(path)) {
+            throw std::invalid_argument(std::string("error: ") + flag + " '" + path +
+                                        "': it cannot be read; name a file of llama-lookup-create's, or leave the flag out");
+        }
+    };
+    check("--lookup-cache-static", speculative.ngram_cache.lookup_cache_static);
+    check("--lookup-cache-dynamic", speculative.ngram_cache.lookup_cache_dynamic);
+}
+
 extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err) {
     *out = nullptr;
     return pyggml_guard(err, [&] {
@@ -61,6 +83,7 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
             common_log_flush(common_log_main());
             throw std::invalid_argument(""); // the parser has said why
         }
+        check_speculative(args->params.speculative);
         settle_params(args->params);
         *out = args.release();
     });

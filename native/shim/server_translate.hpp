@@ -19,6 +19,13 @@ struct pyggml_request_refused : std::exception {
     const char * what() const noexcept override { return message.c_str(); }
 };
 
+// Whose fault an exception is that reading a body throws. llama.cpp says by its words only that this server was started
+// without what a picture or a sound needs: that is the server's.
+inline error_type pyggml_fault_of(const std::string & what) {
+    return what.find(" input is not supported - hint:") != std::string::npos ? ERROR_TYPE_SERVER :
+                                                                              ERROR_TYPE_INVALID_REQUEST;
+}
+
 // Writes llama-server's error object.
 void pyggml_refuse(pyggml_bytes * refusal, const std::string & message, error_type type);
 
@@ -43,7 +50,8 @@ template <class F> bool pyggml_refused_by(pyggml_bytes * refusal, const pyggml_b
         if (exceeded != nullptr) {
             pyggml_give_memory_back();
         }
-        pyggml_refuse(refusal, exceeded != nullptr ? exceeded : e.what(), ERROR_TYPE_INVALID_REQUEST);
+        const std::string what = exceeded != nullptr ? exceeded : e.what();
+        pyggml_refuse(refusal, what, pyggml_fault_of(what));
     }
     return true;
 }

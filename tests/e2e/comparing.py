@@ -91,7 +91,7 @@ def unmeant_differences(ours: Any, stock: Any) -> Iterator[str]:
 def _as_bodys_fault(answer: Any) -> Any:
     """llama-server answers 500 for much that is wrong with a body, with the same message as the 400 here."""
     status, content_type, body = answer
-    if status != 500:
+    if status != 500 or " input is not supported" in body["error"]["message"]:
         return answer
     return [400, content_type, {"error": {**body["error"], "code": 400, "type": "invalid_request_error"}}]
 

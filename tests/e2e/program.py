@@ -40,12 +40,12 @@ class ServerProcess(server_process.ServerProcess):
         assert self.get("/health").json() == {"status": "ok"}
         return self
 
-    def answer_once_it_listens(self, path: str, *, awaited: int | None = None) -> requests.Response:
+    def answer_once_it_listens(self, path: str, *, awaited: int | None = None, **options: object) -> requests.Response:
         """For one that does not say when it listens: ask until it answers, with another status than one to be awaited.
         `url` is set by then."""
         while True:
             with contextlib.suppress(requests.ConnectionError):
-                response = self.get(path)
+                response = self.get(path, **options)
                 if response.status_code != awaited:
                     return response
             with contextlib.suppress(subprocess.TimeoutExpired):
