@@ -14,6 +14,8 @@ class PreemptOptions:
     staging_mib: int = 256
     policy: str = "smallest"
     rotate_s: float = 30.0
+    disk_mib: int = 0  # 0: no files
+    disk_path: str | None = None  # None: /var/tmp
     priority_age_s: float = 120.0
     every_n_tokens: int = 0  # LLAMA_SERVER_PREEMPT_EVERY; 0 = off
 

@@ -93,6 +93,22 @@ FLAGS = (
         SecondsType(min=0),
     ),
     Flag(
+        ("--preempt-disk",),
+        "disk_mib",
+        "LLAMA_ARG_PREEMPT_DISK",
+        "files for parked sequences beyond --preempt-ram in MiB, 0 = none (default: 0)",
+        "MiB",
+        MebibytesType(min=0),
+    ),
+    Flag(
+        ("--disk-path",),
+        "disk_path",
+        "LLAMA_ARG_DISK_PATH",
+        "folder on a disk for these files (default: /var/tmp)",
+        "FOLDER",
+        click.STRING,
+    ),
+    Flag(
         ("--priority-best",),
         "priority_best",
         "LLAMA_ARG_PRIORITY_BEST",

@@ -137,6 +137,9 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("rotations_total", "Sequences parked or dropped for another chat's turn", c.rotations_total),
         Value("recomputes_total", "Preempted sequences that were recomputed", c.recomputes_total),
         Value("preempt_refusals_total", "Parks refused by the memory budget", c.preempt_refusals_total),
+        Value("spills_total", "Parked states written to files", c.spills_total),
+        Value("fetches_total", "Parked states read back from files", c.fetches_total),
+        Value("spilled_bytes_total", "Bytes of parked states written to files", c.spilled_bytes_total),
         Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),
         Value("restored_bytes_total", "Bytes copied back by restores", c.restored_bytes_total),
         Value("park_seconds_total", "Total time of parks, from order to completion", c.park_seconds_total),
@@ -163,6 +166,8 @@ def preempt_gauges(c: Counters) -> tuple[Value, ...]:
     return (
         Value("slots_held", "Slots that were parked by hand and not called back yet", c.slots_held),
         Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
+        Value("preempt_disk_bytes", "Bytes of parked states in files now", c.preempt_disk_bytes),
+        Value("preempt_disk_limit_bytes", "Bytes of parked states that files may have", c.preempt_disk_limit_bytes),
         Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
         Value(
             "side_copies_bytes",

@@ -36,6 +36,7 @@ class SlotSnapshot:
     parked_ms: float = 0.0
     n_preempted: int = 0
     is_held: bool = False
+    is_on_disk: bool = False
     parked_at_s: float | None = None  # when its present park began; monotonic clock
 
 
@@ -74,6 +75,9 @@ class Counters:
     rotations_total: int = 0
     recomputes_total: int = 0
     preempt_refusals_total: int = 0
+    spills_total: int = 0
+    fetches_total: int = 0
+    spilled_bytes_total: int = 0
     parked_bytes_total: int = 0
     restored_bytes_total: int = 0
     park_seconds_total: float = 0.0
@@ -83,6 +87,8 @@ class Counters:
     restore_prefetch_seconds_total: float = 0.0
     restore_scatter_seconds_total: float = 0.0
     slots_held: int = 0
+    preempt_disk_bytes: int = 0
+    preempt_disk_limit_bytes: int = 0
     preempt_ram_bytes: int = 0
     pinned_pool_bytes: int = 0
     side_copies_bytes: int = 0

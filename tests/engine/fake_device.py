@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from pyggml_server.native.border import BufferTooSmallError
 from pyggml_server.native.runtime import BatchArrays, PyggmlError, Row, Sample, UnsupportedError
 
@@ -88,6 +90,15 @@ class FakeNative:
             raise PyggmlError("no cells")
         self.in_flight = True
         return self.n_state_bytes
+
+    @property
+    def state(self) -> npt.NDArray[np.uint8]:
+        return np.zeros(self.n_state_bytes, dtype=np.uint8)
+
+    def blank(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        assert n_bytes <= self.buffer_bytes
+        self.n_state_bytes = n_bytes
+        return self.state
 
     def done(self) -> bool:
         return not self.in_flight

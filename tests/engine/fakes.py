@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.slot import Job, SharedPrompt, Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
-from pyggml_server.engine.transfers.transfer import Transfer, TransferRefusedError
+from pyggml_server.engine.transfers.transfer import Bytes, Transfer, TransferRefusedError
 from pyggml_server.native.adapters import Adapters
 from pyggml_server.native.task import Task, TaskStats
 from pyggml_server.planner.policy import Policy
@@ -85,6 +86,13 @@ class FakeTransfer:
             raise TransferRefusedError(f"no cells for {seq_id}")
         self.log.append(f"restore {seq_id}")
         self._issue(f"restore {seq_id}")
+
+    def parts(self) -> list[Bytes]:
+        return [np.zeros(self.state_bytes, dtype=np.uint8)]
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        self.buffer_bytes = self.state_bytes = sum(sizes_bytes)
+        return self.parts()
 
     def is_done(self) -> bool:
         return self.in_flight is None

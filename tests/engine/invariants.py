@@ -13,6 +13,7 @@ from pyggml_server.engine.slots.copy_in_flight import CopyStep
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
+from pyggml_server.engine.slots.state_on_disk import DiskStep
 
 _BETWEEN_PASSES = frozenset(
     {
@@ -46,6 +47,8 @@ def broken_invariants(state: EngineState, dispatcher: Dispatcher) -> list[str]:
         broken.append(f"{n_used} cells are in use and {n_promised} promised, of {state.pool.n_cells}")
     if state.policy.is_enabled and state.ram_held_bytes() > state.ram_limit_bytes:
         broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
+    if state.disk_held_bytes() > state.disk.limit_bytes:
+        broken.append(f"files hold {state.disk_held_bytes()} bytes, their budget is {state.disk.limit_bytes}")
     broken.extend(_of_memory(state))
     tally = state.counters.tally
     n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total
@@ -88,7 +91,8 @@ def _of_slot(state: EngineState, slot: Slot) -> Iterator[str]:
         yield f"{name} is between two passes, copy in flight: {slot.copy}"
     if (slot.job is None) != slot.is_idle:
         yield f"{name}: job {slot.job is not None}"
-    if has_state != (slot.transfer.state_bytes > 0):
+    is_in_file_only = slot.on_disk is not None and slot.on_disk.step is DiskStep.STORED
+    if (has_state and not is_in_file_only) != (slot.transfer.state_bytes > 0):
         yield f"{name} holds {slot.transfer.state_bytes} bytes of state"
     if len(slot.tokens) > slot.n_ctx:
         yield f"{name} has {len(slot.tokens)} tokens, its context is {slot.n_ctx}"

@@ -36,8 +36,8 @@ class Traffic:
     by_hand_share: float = 0.0  # of requests at whose start a slot is parked by hand, or called back
 
     def with_everything(self) -> Traffic:
-        """The same with classes that age, a short line, and slots that are parked by hand."""
-        preempt = replace(self.preempt, priority_age_s=0.5)
+        """The same with classes that age, a short line, slots that are parked by hand, and states in files."""
+        preempt = replace(self.preempt, priority_age_s=0.5, disk_mib=20)
         serve = ServeOptions(max_queue=6, max_queue_s=20.0)
         return replace(self, preempt=preempt, serve=serve, priorities=(-1, 0, 0, 3), by_hand_share=0.4)
 
@@ -59,7 +59,9 @@ KINDS = [
     ),
     Traffic("no continuous batching", ["-c", "512", "-np", "4", "-nocb"], PreemptOptions()),
     Traffic("oldest first", ["-c", "512", "-np", "4"], PreemptOptions(policy="oldest")),
-    Traffic("everything", ["-c", "512", "-np", "4"], PreemptOptions(ram_mib=9), n_requests=20).with_everything(),
+    Traffic(
+        "everything", ["-c", "512", "-np", "4"], PreemptOptions(ram_mib=5, rotate_s=0.05), n_requests=20
+    ).with_everything(),
     Traffic("off", ["-c", "512", "-np", "4"], PreemptOptions(ram_mib=0)),
 ]
 

@@ -87,9 +87,10 @@ class ModelEngine(ModelPool):
         self._assign()
         for slot in self.slots:
             self._poll(slot)
+            self._poll_file(slot)
         plan, has_progress = self._plan()
         has_progress = self._decode(plan) or has_progress
-        has_copies = any(slot.n_passes_to_completion is not None for slot in self.slots)
+        has_copies = any(s.n_passes_to_completion is not None or s.n_passes_to_file is not None for s in self.slots)
         is_still = all(s.is_held or s.phase in (SlotPhase.IDLE, SlotPhase.WAIT_OTHER) for s in self.slots)
         may_rest = has_progress or has_copies or self.is_done or is_still
         self.n_idle_passes = 0 if may_rest else self.n_idle_passes + 1

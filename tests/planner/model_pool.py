@@ -16,6 +16,8 @@ from pyggml_server.planner.plan import (
     Action,
     DropIdlePrompt,
     FailContext,
+    Fetch,
+    Forget,
     GiveBackBuffer,
     LimitDraft,
     Park,
@@ -24,6 +26,7 @@ from pyggml_server.planner.plan import (
     RefusePark,
     RefuseRotation,
     Restore,
+    Spill,
     TrimStarted,
     WaitForPark,
 )
@@ -54,6 +57,8 @@ class Setup:
     keeps_prompts: bool = True  # an idle slot keeps its cells as a cached prompt
     kept_share: float = 0.5  # of an idle slot's cells that a new request reuses
     pass_s: float = 1.0
+    disk_limit: int = 0
+    n_passes_per_file: int = 4
     n_cells_missing: int = 0  # so many fewer cells than it says the pool has
 
 
@@ -69,6 +74,7 @@ class ModelPool:
         self.refused: frozenset[int] = frozenset()  # those that were refused in this pass
         self.n_cells_found: int | None = None
         self.now_s = 0.0
+        self.file_failures: set[int] = set()  # slots whose next file cannot be written, or read
         self.planned_view: View | None = None  # what the plan that is carried out was made for
         self.counts: dict[str, int] = {}
         self.longest_wait_s = 0.0  # of parked chats
@@ -81,6 +87,10 @@ class ModelPool:
     @property
     def ram_held(self) -> int:
         return sum(slot.buffer_bytes for slot in self.slots)
+
+    @property
+    def disk_held(self) -> int:
+        return sum(slot.disk_bytes for slot in self.slots)
 
     def copies_of(self, slot: ModelSlot) -> Copies:
         """How the slot's states are copied: a slot whose buffer was pageable once parks synchronously from then on."""
@@ -98,6 +108,9 @@ class ModelPool:
             n_batch_tokens=self.setup.n_batch,
             ram_limit_bytes=self.setup.ram_limit,
             ram_held_bytes=self.ram_held,
+            ahead_bytes=max((s.n_cells + 1 for s in self.slots if s.is_in_pool and s.request), default=0),
+            disk_limit_bytes=self.setup.disk_limit,
+            disk_held_bytes=self.disk_held,
             refused_parks=self.refused,
             groups=group_views(self.slots),
             n_cells_found=self.n_cells_found,
@@ -108,7 +121,8 @@ class ModelPool:
         for action in plan.actions:
             slot = self.slots[action.slot_id]
             name = type(action).__name__
-            is_free = slot.n_passes_to_completion is None or isinstance(action, WaitForPark | LimitDraft)
+            has_copy = slot.n_passes_to_completion is not None or slot.n_passes_to_file is not None
+            is_free = not has_copy or isinstance(action, WaitForPark | LimitDraft)
             require(is_free, "nothing is done to a slot under a running copy", repr(action))
             if isinstance(action, Park) and (refused := self._refused_of(slot)):
                 self.refusals -= refused
@@ -118,6 +132,7 @@ class ModelPool:
             self._carry_out(action, slot)
             held, limit = self.ram_held, self.setup.ram_limit
             require(limit is None or held <= limit, "RAM is never over budget", f"{held} of {limit} after {action}")
+            require(self.disk_held <= self.setup.disk_limit, "the disk is never over its limit", repr(action))
             require(self.n_used <= self.setup.n_cells, "cells are never overcommitted", f"{self.n_used} after {action}")
         return None
 
@@ -156,6 +171,47 @@ class ModelPool:
         slot.is_park_refusal_known = True
         self._stop_holding(slot)
 
+    # --- files
+
+    def _spill(self, action: Spill, slot: ModelSlot) -> None:
+        is_in_memory = slot.phase is SlotPhase.PREEMPTED and not slot.is_on_disk and not slot.needs_refill
+        require(is_in_memory and not slot.n_shared, "only a whole parked state goes to a file", repr(action))
+        slot.disk_bytes, slot.n_passes_to_file = slot.n_cells, self.setup.n_passes_per_file
+
+    def _fetch(self, action: Fetch, slot: ModelSlot) -> None:
+        require(slot.is_on_disk, "only what is in a file is read", repr(action))
+        slot.buffer_bytes, slot.n_passes_to_file = slot.n_cells, self.setup.n_passes_per_file
+
+    def _forget(self, action: Forget, slot: ModelSlot) -> None:
+        limit = self.setup.ram_limit
+        is_needed = limit is not None and self.ram_held + slot.n_cells > limit
+        require(slot.is_on_disk and is_needed, "only what host memory cannot take back is given up", repr(action))
+        self._lose_file(slot)
+
+    def _lose_file(self, slot: ModelSlot) -> None:
+        if slot.former is SlotPhase.PROCESSING_PROMPT:
+            slot.n_cells += slot.n_prompt_left - 1
+        slot.needs_refill, slot.is_on_disk, slot.disk_bytes, slot.buffer_bytes = True, False, 0, 0
+        if slot.request:
+            slot.request.n_recomputes += 1
+
+    def _poll_file(self, slot: ModelSlot) -> None:
+        if slot.n_passes_to_file is None:
+            return
+        slot.n_passes_to_file -= 1
+        if slot.n_passes_to_file > 0:
+            return
+        slot.n_passes_to_file = None
+        fails = slot.slot_id in self.file_failures
+        self.file_failures.discard(slot.slot_id)
+        if not slot.is_on_disk:
+            slot.is_on_disk, slot.buffer_bytes = not fails, slot.buffer_bytes if fails else 0
+            slot.disk_bytes = 0 if fails else slot.disk_bytes
+        elif fails:
+            self._lose_file(slot)
+        else:
+            slot.is_on_disk, slot.was_on_disk, slot.disk_bytes = False, True, 0
+
     # --- by hand
 
     def hold(self, slot: ModelSlot) -> None:
@@ -183,7 +239,7 @@ class ModelPool:
         require(not slot.has_pending_shift, "an unapplied shift is not parked", repr(action))
         require(slot.has_run_since_restore, "no park-restore-park without a token between", repr(action))
         check_not_the_last_resident(action, self.observe().residents(), gives_way=self._gives_way(action))
-        slot.former, slot.phase = slot.phase, SlotPhase.PREEMPTING
+        slot.former, slot.phase, slot.was_on_disk = slot.phase, SlotPhase.PREEMPTING, False
         self._join_line(slot)
         slot.parked_for_request = action.for_request
         if action.leaves_group:
@@ -257,7 +313,7 @@ class ModelPool:
         slot.phase = SlotPhase.PROCESSING_PROMPT
 
     def _restore(self, _action: Restore, slot: ModelSlot) -> None:
-        require(not slot.needs_refill, "only what was saved is restored", repr(slot))
+        require(not slot.needs_refill and not slot.is_on_disk, "only what was saved is restored", repr(slot))
         self._leave_line(slot)
         slot.phase = SlotPhase.RESTORING
         slot.is_promised = all(self.copies_of(member) is Copies.STAGED for member in self._unit(slot))
@@ -327,6 +383,9 @@ class ModelPool:
         Recompute: _drop,
         Restore: _restore,
         Refill: _refill,
+        Spill: _spill,
+        Fetch: _fetch,
+        Forget: _forget,
         WaitForPark: _wait,
         DropIdlePrompt: _drop_idle,
         TrimStarted: _trim,

@@ -59,6 +59,10 @@ class ModelSlot:
     n_refill: int = 0  # tokens that it computes again before it goes on
     has_pending_shift: bool = False
     is_held: bool = False
+    is_on_disk: bool = False
+    was_on_disk: bool = False
+    disk_bytes: int = 0
+    n_passes_to_file: int | None = None  # a file is written for it, or read
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
 
@@ -124,12 +128,14 @@ class ModelSlot:
             n_tokens_since_park=self.n_tokens_since_park,
             has_run_since_restore=self.has_run_since_restore,
             has_pending_shift=self.has_pending_shift,
-            has_transfer_in_flight=self.n_passes_to_completion is not None,
+            has_transfer_in_flight=self.n_passes_to_completion is not None or self.n_passes_to_file is not None,
             frees_on_completion=frees_on_completion,
             state_bytes=self.n_cells,
             buffer_bytes=self.buffer_bytes,
             group_id=request.family if request and self.n_shared else None,
             needs_refill=self.needs_refill,
+            is_on_disk=self.is_on_disk,
+            was_on_disk=self.was_on_disk,
             is_held=self.is_held,
             is_park_refusal_known=self.is_park_refusal_known,
             is_rotation_refusal_known=self.is_rotation_refusal_known,

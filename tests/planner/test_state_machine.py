@@ -28,6 +28,8 @@ setups = st.builds(
     keeps_buffers=st.booleans(),
     keeps_prompts=st.booleans(),
     kept_share=st.sampled_from([0.0, 0.5, 1.0]),
+    disk_limit=st.sampled_from([0, 0, 30, 200]),
+    n_passes_per_file=st.integers(1, 8),
     n_cells_missing=st.sampled_from([0, 0, 0, 1, 7]),
 )
 policies = st.builds(
@@ -94,6 +96,10 @@ class RandomTraces(RuleBasedStateMachine):
     @rule(which=st.integers(0, 4))
     def a_buffer_turns_out_to_be_pageable(self, which: int) -> None:
         self.engine.pageable.add(which % len(self.engine.slots))
+
+    @rule(which=st.integers(0, 4))
+    def a_file_will_fail(self, which: int) -> None:
+        self.engine.file_failures.add(which % len(self.engine.slots))
 
     @rule(which=st.integers(0, 4))
     def a_slot_shifts(self, which: int) -> None:

@@ -27,7 +27,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=sys.maxsize, help="end after so many rounds (default: no limit)")
     parser.add_argument("--seed", help="repeat the run that printed this (default: a new one)")
     parser.add_argument(
-        "--everything", action="store_true", help="each round also has priorities, a short line, and parks by hand"
+        "--everything",
+        action="store_true",
+        help="each round also has priorities, a short line, parks by hand, and files",
     )
     options = parser.parse_args(words)
     seed = options.seed or str(random.SystemRandom().randrange(2**32))

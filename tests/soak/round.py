@@ -33,7 +33,7 @@ _log = logging.getLogger("pyggml_server")
 def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     """Raises AssertionError when something did not hold; else says in a line what happened.
 
-    has_everything  with classes, a short line, and slots that are parked by hand, whatever else the round has.
+    has_everything  with classes, a short line, slots that are parked by hand and files, whatever else the round has.
     """
     rng = random.Random(seed)
     kind = rng.choice(KINDS)
@@ -63,11 +63,12 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     assert counters.preempt_ram_bytes == 0, counters
     n_by_hand = sum(event.kind is EventKind.PARK and event.reason == "by hand" for event in history.events)
     where = f"{kind.name!r} in the smallest pool {device}" if is_small else f"{kind.name!r} {device}"
+    more = f"{counters.requests_refused_total} refused in line, {n_by_hand} parked by hand, "
+    more += f"{counters.spills_total} written, {counters.fetches_total} read"
     return (
         f"{where}: {len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "
         f"{counters.recomputes_total} computed again, {counters.requests_failed_total} without room, "
-        f"{counters.requests_cancelled_total} cancelled"
-        + (f", {counters.requests_refused_total} refused in line, {n_by_hand} parked by hand" if has_everything else "")
+        f"{counters.requests_cancelled_total} cancelled" + (f", {more}" if has_everything else "")
     )
 
 

@@ -32,6 +32,9 @@ OUR_COUNTERS = [
     "rotations_total",
     "recomputes_total",
     "preempt_refusals_total",
+    "spills_total",
+    "fetches_total",
+    "spilled_bytes_total",
     "parked_bytes_total",
     "restored_bytes_total",
     "park_seconds_total",
@@ -45,7 +48,15 @@ OUR_COUNTERS = [
     "requests_refused_total",
     "requests_cancelled_total",
 ]
-OUR_GAUGES = ["slots_held", "preempt_ram_bytes", "pinned_pool_bytes", "side_copies_bytes", "preempt_ram_limit_bytes"]
+OUR_GAUGES = [
+    "preempt_disk_bytes",
+    "preempt_disk_limit_bytes",
+    "slots_held",
+    "preempt_ram_bytes",
+    "pinned_pool_bytes",
+    "side_copies_bytes",
+    "preempt_ram_limit_bytes",
+]
 OUR_GAUGES += ["kv_cells", "kv_cells_used"]
 
 

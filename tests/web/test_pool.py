@@ -35,6 +35,7 @@ def test_a_parked_slot_shows_its_bytes_its_tokens_and_for_how_long_it_has_waited
         "n_decoded": 0,
         "n_preempted": 2,
         "is_held": False,
+        "is_on_disk": False,
         "priority": 0,
         "parked_bytes": 6 * MIB,
         "parked_ms": 500.0,

@@ -59,6 +59,7 @@ def test_slots_show_llama_servers_fields_and_those_of_preemption(server: Running
         "parked_ms": 0.0,
         "n_preempted": 0,
         "is_held": False,
+        "is_on_disk": False,
         "priority": 0,
     }
     assert parked == {
@@ -80,6 +81,7 @@ def test_slots_show_llama_servers_fields_and_those_of_preemption(server: Running
         "parked_ms": 1.5,
         "n_preempted": 2,
         "is_held": False,
+        "is_on_disk": False,
         "priority": 0,
     }
 

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import PreemptOptions
+from pyggml_server.engine.background.disk import Disk
 from pyggml_server.engine.background.memory import start_background_runner
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.reporting.counters import Counters
@@ -26,6 +27,8 @@ def build_state(
 ) -> EngineState:
     """Slots, pool and policy for this model load; says in one line whether chats can be parked, and why not.
 
+    Raises LoadError where the files of --preempt-disk cannot be made.
+
     `counters`: those of an earlier load, since a model may be loaded more than once in a run.
     `has_slot_files`: slots may be saved to files.
     """
@@ -43,6 +46,8 @@ def build_state(
     slots = [Slot(i, runtime.n_ctx_slot, choice.make(i), speculates=runtime.speculates) for i in range(n)]
     state = EngineState(runtime, KvPool(runtime), slots, policy, limit_bytes, choice.memory, choice.sizes)
     state.counters = counters or state.counters
+    if options.disk_mib and why_off is None:
+        state.disk = Disk(options.disk_mib * MIB, options.disk_path)
     state.background = start_background_runner(
         runtime, choice, use_async=options.use_async, has_slot_files=has_slot_files
     )

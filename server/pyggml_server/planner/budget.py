@@ -22,6 +22,11 @@ def give_backs_for_park(ledger: Ledger, unit: Unit) -> list[GiveBackBuffer] | No
     return _give_backs(ledger, n_more_bytes, {slot.slot_id for slot in unit}, Reason.BUDGET_NEEDED)
 
 
+def give_backs_for_fetch(ledger: Ledger, slot: SlotView) -> list[GiveBackBuffer] | None:
+    """The same for a state that comes back from a file."""
+    return _give_backs(ledger, slot.state_bytes, {slot.slot_id}, Reason.BUDGET_NEEDED)
+
+
 def room_for_parks_bytes(ledger: Ledger) -> int | None:
     """Host memory for states of slots that are parked now, once every idle buffer is given back; None without limit."""
     if ledger.ram_limit_bytes is None:

@@ -7,12 +7,14 @@
 5. a turn for a prompt that has waited too long;
 6. restores, head of the line first;
 7. a turn for a head that has waited too long, or that lower classes keep out;
-8. new prompts, behind the line. Those of a better class than the head come before 5.
+8. new prompts, behind the line. Those of a better class than the head come before 5;
+9. a parked state to a file, if the next park would find no host memory.
 """
 
 from __future__ import annotations
 
 from pyggml_server.planner.budget import give_backs_when_over
+from pyggml_server.planner.disk import spill_ahead
 from pyggml_server.planner.ordered import park_as_ordered
 from pyggml_server.planner.plan import FailContext, Plan, Reason
 from pyggml_server.planner.plan_builder import PlanBuilder
@@ -44,6 +46,7 @@ def decide(view: View, policy: Policy) -> Plan:
             restore_line(builder, policy)
             give_head_its_turn(builder, policy)
         admit_prompts(builder, policy)
+        spill_ahead(builder)
     return builder.plan()
 
 

@@ -13,6 +13,8 @@ from pyggml_server.planner.plan import (
     Action,
     DropIdlePrompt,
     FailContext,
+    Fetch,
+    Forget,
     GiveBackBuffer,
     HoldPrompt,
     LimitDraft,
@@ -23,6 +25,7 @@ from pyggml_server.planner.plan import (
     RefusePark,
     RefuseRotation,
     Restore,
+    Spill,
     TrimStarted,
 )
 from pyggml_server.planner.view import SlotPhase, SlotView
@@ -40,12 +43,15 @@ def apply_to(ledger: Ledger, action: Action) -> None:
             _restore(ledger, slot)
         case Refill():
             ledger.put(_refilling(ledger, slot))
+        case Spill() | Fetch() | Forget():
+            _move_file(ledger, slot, action)
         case DropIdlePrompt():
             ledger.put(replace(slot, n_cells=0, n_cells_owned=0), n_used=-slot.n_cells_owned)
         case TrimStarted():
             _trim(ledger, slot, action.n_keep_cells)
         case FailContext():
             _free_cells(ledger, slot, slot.n_cells_owned)
+            ledger.disk_held_bytes -= slot.state_bytes if slot.is_on_disk else 0
             ledger.put(SlotView(slot.slot_id, SlotPhase.IDLE), held_bytes=-slot.buffer_bytes)
         case GiveBackBuffer():
             ledger.put(replace(slot, buffer_bytes=0), held_bytes=-slot.buffer_bytes)
@@ -146,6 +152,29 @@ def _n_freed_cells(ledger: Ledger, slot: SlotView) -> int:
 
 def _holds_until_completion(slot: SlotView) -> bool:
     return slot.phase is SlotPhase.PREEMPTING and slot.has_transfer_in_flight and slot.frees_on_completion
+
+
+def _move_file(ledger: Ledger, slot: SlotView, action: Spill | Fetch | Forget) -> None:
+    """What a file takes is counted from its order on, and host memory until the state is in the file."""
+    match action:
+        case Spill():
+            ledger.put(replace(slot, has_transfer_in_flight=True))
+            ledger.disk_held_bytes += slot.state_bytes
+        case Fetch():
+            fetching = replace(slot, has_transfer_in_flight=True, buffer_bytes=slot.state_bytes)
+            ledger.put(fetching, held_bytes=slot.state_bytes)
+        case Forget():
+            _forget(ledger, slot)
+
+
+def _forget(ledger: Ledger, slot: SlotView) -> None:
+    """It keeps its place in line."""
+    n_left = min(1, slot.n_prompt_left)
+    n_cells = slot.n_cells + slot.n_prompt_left - n_left
+    n_step_cells = n_left or slot.n_decode_step_cells
+    tokens = replace(slot, n_cells=n_cells, n_prompt_left=n_left, n_step_cells=n_step_cells)
+    ledger.put(replace(tokens, needs_refill=True, is_on_disk=False))
+    ledger.disk_held_bytes -= slot.state_bytes
 
 
 def _restore(ledger: Ledger, slot: SlotView) -> None:

@@ -35,8 +35,11 @@ class Ledger:
         "_started",
         "_started_line",
         "_waiting",
+        "ahead_bytes",
         "cached",
         "classes",
+        "disk_held_bytes",
+        "disk_limit_bytes",
         "groups",
         "n_batch_tokens",
         "n_beyond_cells",
@@ -67,6 +70,8 @@ class Ledger:
         self.n_cells, self.n_cells_found, self.n_cells_used = view.n_cells, view.n_cells_found, view.n_cells_used
         self.n_batch_tokens = view.n_batch_tokens
         self.ram_limit_bytes, self.ram_held_bytes = view.ram_limit_bytes, view.ram_held_bytes
+        self.ahead_bytes = view.ahead_bytes
+        self.disk_limit_bytes, self.disk_held_bytes = view.disk_limit_bytes, view.disk_held_bytes
         self.refused_parks = view.refused_parks
         self.groups: dict[int, GroupView] = {group.group_id: group for group in view.groups}
         self.residents: dict[int, SlotView] = {}

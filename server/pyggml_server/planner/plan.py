@@ -78,6 +78,33 @@ class Refill:
 
 
 @dataclass(frozen=True, slots=True)
+class Spill:
+    """Begin to write the parked slot's state to a file. Its host memory comes free when that completes; until then it
+    has a transfer in flight. If it fails, the state stays where it is."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Take host memory for the parked slot's state, and begin to read it from its file; it can be restored once that
+    has completed. If it fails, the state is lost: `SlotView.needs_refill`."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Give the parked slot's file up: host memory cannot take the state back. It is computed again, as after a
+    `Recompute`: say so."""
+
+    slot_id: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class WaitForPark:
     """Wait until this slot's copy has completed. A park then releases its cells. The last part of a restore, during
     which the slot runs already, then releases its host memory. Observe and decide again. Always the last action."""
@@ -168,6 +195,9 @@ Action = (
     | Recompute
     | Restore
     | Refill
+    | Spill
+    | Fetch
+    | Forget
     | WaitForPark
     | DropIdlePrompt
     | TrimStarted

@@ -22,4 +22,5 @@ class Reason(Enum):
     CANNOT_FIT_ALONE = "larger than the whole pool"
     OVER_BUDGET = "host memory is over its budget"
     BUDGET_NEEDED = "host memory is needed for a park"
+    NEXT_PARK = "host memory would not hold the next park"
     BUDGET_TOO_SMALL = "the budget cannot hold the states"

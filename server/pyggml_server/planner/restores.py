@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyggml_server.planner.disk import fetch
 from pyggml_server.planner.plan import FailContext, LimitDraft, Reason, Refill, Restore
 from pyggml_server.planner.plan_builder import PlanBuilder
 from pyggml_server.planner.policy import Policy
@@ -35,6 +36,9 @@ def admit(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> b
         if ledger.runners or ledger.parks_in_flight:
             return False  # somebody will end, or be parked
         return _admit_alone(builder, policy, unit, reason)
+    if unit[0].is_on_disk:
+        fetch(builder, unit[0], reason)
+        return False
     builder.extend(reclaim_actions(ledger, n_short, reason))
     builder.extend(_returns(unit, reason))
     return True
@@ -43,6 +47,9 @@ def admit(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> b
 def _admit_alone(builder: PlanBuilder, policy: Policy, unit: Unit, reason: Reason) -> bool:
     """Nothing runs and nothing will complete, so waiting would be for ever: clear the pool for it, or fail it."""
     ledger = builder.ledger
+    if unit[0].is_on_disk:
+        fetch(builder, unit[0], reason)
+        return False
     builder.extend(reclaim_actions(ledger, restore_shortage(ledger, unit, policy).n_short, reason))
     builder.extend(reclaim_prefixes(ledger, restore_shortage(ledger, unit, policy).n_short, reason))
     n_short = restore_shortage(ledger, unit, policy).n_short

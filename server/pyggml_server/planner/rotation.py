@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from pyggml_server.planner.budget import room_for_parks_bytes
 from pyggml_server.planner.choice import Candidate, Leaving, Limits, Reach
+from pyggml_server.planner.disk import disk_may_help
 from pyggml_server.planner.ledger import Ledger
 from pyggml_server.planner.plan import Reason, RefuseRotation
 from pyggml_server.planner.plan_builder import PlanBuilder
@@ -158,7 +159,7 @@ def _leaving(builder: PlanBuilder, turn: Turn) -> list[Leaving] | None:
     if may_drop:
         droppable = _candidates(ledger, tiers, shortage, None, may_drop)
         leaving = choose_from_tiers(droppable, shortage, within_budget, _FEWEST_CELLS)
-    if leaving is None and not turn.waiter.is_rotation_refusal_known:
+    if leaving is None and not turn.waiter.is_rotation_refusal_known and not disk_may_help(builder):
         reach = Reach(shortage, Limits())
         for tier in _candidates(ledger, tiers, shortage, None):
             reach.add(tier)

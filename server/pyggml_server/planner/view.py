@@ -72,13 +72,16 @@ class SlotView:
                           the last token of an unfinished prompt aside (that is `n_prompt_left`).
       has_pending_shift   a context or cache-reuse shift not applied yet: must not be parked.
       has_transfer_in_flight  any copy of its state is under way: a prompt-cache save of an IDLE slot included, and the
-                          last part of a restore, during which the slot already runs.
+                          last part of a restore, during which the slot already runs; also to
+                          a file or back.
       frees_on_completion  a park of it gives its cells back only when the copy completes (asynchronous, not staged).
       state_bytes         host memory that a park of it needs (target and draft together); residents' may be left at 0
                           for a first look (`Plan.has_parks`).
       buffer_bytes        host memory that it holds now, used or kept for its next park.
       group_id            n > 1 requests that still share cells (see `GroupView`); None once diverged.
       is_media_step       the next step is a media chunk: never cut.
+      is_on_disk          PREEMPTED: a file has its state, of `state_bytes`, and host memory has none.
+      was_on_disk         PREEMPTED: its state was in a file since its park, and came back.
       is_held             it was told to stay out of the pool until it is called back (rule 14).
       is_park_refusal_known  a `RefusePark` was already carried out since it last got cells.
       is_rotation_refusal_known  a `RefuseRotation` was already carried out for its present wait.
@@ -110,6 +113,8 @@ class SlotView:
     buffer_bytes: int = 0
     group_id: int | None = None
     is_media_step: bool = False
+    is_on_disk: bool = False
+    was_on_disk: bool = False
     is_held: bool = False
     is_park_refusal_known: bool = False
     is_rotation_refusal_known: bool = False
@@ -163,6 +168,9 @@ class View:
     n_batch_tokens   the most prompt tokens that one pass decodes, all slots together (media chunks come on top).
     ram_limit_bytes  `--preempt-ram` in bytes; None = no limit.
     ram_held_bytes   host memory held by or for tasks, buffers kept for the next park included.
+    ahead_bytes      host memory that the next park may take, by estimate; 0 where nothing can go to files.
+    disk_limit_bytes  `--preempt-disk` in bytes; 0 = no files, or none at the moment.
+    disk_held_bytes  of it, what files have.
     refused_parks    slots whose park the engine tried in this pass and could not carry out (allocation, copy).
     """
 
@@ -173,6 +181,9 @@ class View:
     n_batch_tokens: int
     ram_limit_bytes: int | None = None
     ram_held_bytes: int = 0
+    ahead_bytes: int = 0
+    disk_limit_bytes: int = 0
+    disk_held_bytes: int = 0
     refused_parks: frozenset[int] = frozenset()
     groups: tuple[GroupView, ...] = ()
     n_cells_found: int | None = None

@@ -120,6 +120,7 @@ def _slot(slot: SlotSnapshot, now_s: float) -> dict[str, object]:
         "n_decoded": slot.n_decoded,
         "n_preempted": slot.n_preempted,
         "is_held": slot.is_held,
+        "is_on_disk": slot.is_on_disk,
         "priority": slot.priority,
         "parked_bytes": slot.parked_bytes,
         "parked_ms": slot.parked_ms,

@@ -42,6 +42,7 @@ def slot_object(slot: SlotSnapshot) -> dict[str, object]:
         "parked_ms": slot.parked_ms,
         "n_preempted": slot.n_preempted,
         "is_held": slot.is_held,
+        "is_on_disk": slot.is_on_disk,
         "priority": slot.priority,
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 from pyggml_server.engine import startup
@@ -16,6 +16,7 @@ from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
 from pyggml_server.engine.transfers.choice import TransferChoice
+from pyggml_server.engine.transfers.transfer import Bytes
 from pyggml_server.main import main
 from pyggml_server.native.runtime import Runtime
 
@@ -45,6 +46,12 @@ class NoCopy:
     def restore(self, seq_id: int) -> None:
         self.state_bytes = 0 * seq_id
         self._n_polls_left = _N_POLLS
+
+    def parts(self) -> list[Bytes]:
+        return []
+
+    def blank(self, _sizes_bytes: Sequence[int]) -> list[Bytes]:
+        return []
 
     def is_done(self) -> bool:
         self._n_polls_left -= 1

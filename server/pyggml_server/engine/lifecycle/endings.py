@@ -112,7 +112,9 @@ def close_transfers(state: EngineState) -> None:
     if state.background is not None:
         state.background.close()
     for slot in state.slots:
+        slot.drop_file()
         slot.transfer.close()
+    state.disk.close()
     state.memory.close()
 
 
@@ -121,6 +123,7 @@ def _release(state: EngineState, slot: Slot) -> None:
     holds_cells = slot.holds_cells
     if job.encoding is not None:
         job.encoding.cancel()  # one that has begun ends by itself, and nobody looks at it
+    slot.drop_file()
     slot.transfer.drop()  # waits for its copy
     slot.copy = None
     slot.last_seen = _as_idle(slot_snapshot(slot, state.clock()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.config import ServeOptions
+from pyggml_server.engine.background.disk import Disk
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.encoder import Encoder
 from pyggml_server.engine.reporting.counters import Counters
@@ -42,6 +43,7 @@ class EngineState:
     memory, sizes    what asynchronous parks take their buffers from, and how much that will be.
     outbox           messages of this pass, delivered at its end.
     pace             how much is sent to the device behind each batch.
+    disk             where parked states go that host memory would not hold.
     background       runs the copies that no running task waits for; None where copies are synchronous.
     encoder          encodes images; None for a model that takes none.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
@@ -60,6 +62,7 @@ class EngineState:
     background: BackgroundRunner | None = None
     encoder: Encoder | None = None
     image_names: ImageNames = field(default_factory=ImageNames)
+    disk: Disk = field(default_factory=Disk)
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)
@@ -96,6 +99,10 @@ class EngineState:
         """Whether no task gets an idle slot now. Without the planner one thing is done after the other, as in
         llama-server: what a slot gets depends on what the copies that others need, and that are under way, leave."""
         return not self.policy.is_enabled and self.background is not None and self.background.are_under_way
+
+    def disk_held_bytes(self) -> int:
+        """What files hold, or will."""
+        return sum(slot.on_disk.file.n_bytes for slot in self.slots if slot.on_disk is not None)
 
     def ram_held_bytes(self) -> int:
         """Host memory held by or for tasks: parked states, and buffers kept for the next park."""

@@ -12,7 +12,7 @@ from functools import singledispatchmethod
 from pyggml_server.engine.idle_slots import idle_prompts
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import copies, copy_reports, recompute, waits
+from pyggml_server.engine.preemption import copies, copy_reports, disk_states, recompute, waits
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.engine.slots.slot_states import SlotPhase
@@ -95,6 +95,21 @@ class Applier:
             copies.begin_restore(self._state, unit, action.reason)
             for member in unit:
                 copies.complete_if_done(self._state, member)
+        return True
+
+    @_do.register
+    def _(self, action: orders.Spill) -> bool:
+        disk_states.begin_spill(self._state, self._state.slot(action.slot_id), action.reason.value)
+        return True
+
+    @_do.register
+    def _(self, action: orders.Fetch) -> bool:
+        disk_states.begin_fetch(self._state, self._state.slot(action.slot_id))
+        return True
+
+    @_do.register
+    def _(self, action: orders.Forget) -> bool:
+        disk_states.forget(self._state, self._state.slot(action.slot_id), action.reason.value)
         return True
 
     @_do.register
@@ -182,7 +197,7 @@ class Applier:
         self._state.n_parks += 1
         slot.parked_at_s = parked_at_s
         slot.park_order = self._state.n_parks
-        job.is_park_refusal_known = job.is_rotation_refusal_known = False
+        job.is_park_refusal_known = job.is_rotation_refusal_known = job.was_on_disk = False
         job.n_tokens_since_park = 0
         job.n_parks += 1
         job.last_token_at_s = None

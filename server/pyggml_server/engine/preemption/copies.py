@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from pyggml_server.engine.lifecycle import endings
 from pyggml_server.engine.lifecycle.engine_state import EngineState
-from pyggml_server.engine.preemption import copy_reports, prefetch, unit_copies
+from pyggml_server.engine.preemption import copy_reports, disk_states, prefetch, unit_copies
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.slot import Slot
@@ -111,6 +111,7 @@ def begin_restore(state: EngineState, unit: list[Slot], reason: Reason) -> None:
 
 def poll(state: EngineState) -> None:
     """At the top of a pass: complete every copy that has ended. Never blocks."""
+    disk_states.poll(state)
     state.pace.begin_pass(_prefetches_have_completed(state))
     for slot in in_flight(state):
         complete_if_done(state, slot)
@@ -131,8 +132,9 @@ def in_flight(state: EngineState) -> list[Slot]:
 
 
 def are_under_way(state: EngineState) -> bool:
-    """Whether any copy has not completed, those of background jobs included."""
-    return bool(in_flight(state)) or (state.background is not None and state.background.are_under_way)
+    """Whether any copy has not completed, those of background jobs and of files included."""
+    is_any_in_background = state.background is not None and state.background.are_under_way
+    return bool(in_flight(state)) or is_any_in_background or disk_states.are_under_way(state)
 
 
 def complete_if_done(state: EngineState, slot: Slot) -> None:

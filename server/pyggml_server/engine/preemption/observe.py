@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyggml_server.engine.lifecycle.engine_state import EngineState
+from pyggml_server.engine.preemption.pinning import largest_running_bytes
 from pyggml_server.engine.slots.draft_limit import longest_draft
 from pyggml_server.engine.slots.images import next_image
 from pyggml_server.engine.slots.shared_prompt import n_owned_cells, n_promised_cells, unit_of
@@ -25,6 +26,9 @@ def observe(state: EngineState, refused_parks: frozenset[int] = frozenset(), *, 
         n_batch_tokens=state.runtime.n_batch,
         ram_limit_bytes=state.ram_limit_bytes,
         ram_held_bytes=state.ram_held_bytes(),
+        ahead_bytes=largest_running_bytes(state) if state.disk.limit_bytes else 0,
+        disk_limit_bytes=state.disk.usable_bytes(state.clock()),
+        disk_held_bytes=state.disk_held_bytes(),
         refused_parks=refused_parks,
         n_cells_found=state.pool.n_cells_found,
         groups=_groups(state),
@@ -60,7 +64,9 @@ def _slot_view(state: EngineState, slot: Slot, with_sizes: bool) -> SlotView:
         n_tokens_since_park=job.n_tokens_since_park,
         has_run_since_restore=job.has_run_since_restore,
         has_pending_shift=slot.has_pending_shift,
-        has_transfer_in_flight=slot.copy is not None,
+        has_transfer_in_flight=slot.copy is not None or (slot.on_disk is not None and slot.on_disk.is_under_way),
+        is_on_disk=slot.on_disk is not None and slot.on_disk.is_in_file,
+        was_on_disk=job.was_on_disk,
         frees_on_completion=slot.transfer.frees_on_completion,
         state_bytes=_state_bytes(state, slot, with_sizes),
         buffer_bytes=slot.transfer.buffer_bytes,
@@ -129,6 +135,8 @@ def _prompt_left(slot: Slot) -> int:
 def _state_bytes(state: EngineState, slot: Slot, with_sizes: bool) -> int:
     if slot.transfer.state_bytes:
         return slot.transfer.state_bytes
+    if slot.on_disk is not None:
+        return slot.on_disk.file.n_bytes
     if with_sizes and slot.phase in PARKABLE_PHASES and not slot.has_pending_shift:  # such a one is not parked
         return state.pool.state_bytes(slot)
     return 0

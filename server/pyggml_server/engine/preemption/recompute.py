@@ -24,6 +24,14 @@ def drop(state: EngineState, slot: Slot) -> None:
     shared_prompt.leave(slot)
 
 
+def lose_state(slot: Slot) -> None:
+    """The parked slot's state is gone; its tokens are what it takes to come back, as after `drop`."""
+    if slot.state.former is SlotPhase.PROCESSING_PROMPT:
+        slot.tokens = slot.active_job.to_process[:-1]
+    slot.active_job.needs_refill = True
+    shared_prompt.leave(slot)
+
+
 def refill(slot: Slot) -> None:
     """Begin to compute the tokens again. A prompt that had given no token yet begins anew."""
     job = slot.active_job

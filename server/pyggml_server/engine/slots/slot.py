@@ -13,6 +13,7 @@ from pyggml_server.engine.background.jobs import BackgroundJob
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.images import Images, image_at, n_positions
 from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
+from pyggml_server.engine.slots.state_on_disk import StateOnDisk
 from pyggml_server.engine.transfers.transfer import Transfer
 from pyggml_server.native.adapters import NO_ADAPTERS, Adapters
 from pyggml_server.published import SlotSnapshot
@@ -49,6 +50,7 @@ class Job:
     needs_refill: bool = False  # it was dropped without its state
     parked_for_request: int | None = None
     has_run_since_restore: bool = True
+    was_on_disk: bool = False  # since its last park its state was in a file, and came back
     is_held: bool = False  # it stays out of the pool until it is called back
     held_until_s: float | None = None
     is_park_refusal_known: bool = False
@@ -74,6 +76,7 @@ class Slot:
     children        slots in WAIT_OTHER, for its prompt.
     copy            the park or restore that has not completed yet: set while PREEMPTING or RESTORING, and after that
                     until the scatter of a slot that runs again has completed.
+    on_disk         PREEMPTED: its state is in a file, or on its way there or back.
     background_job  IDLE: what needs its cells, or will: a save to the prompt cache, a load from there.
     reserved_for    IDLE: the job in line whose prompt it is getting from the prompt cache.
     """
@@ -88,6 +91,7 @@ class Slot:
     adapters: Adapters = NO_ADAPTERS  # what the tokens were decoded with
     job: Job | None = None
     copy: CopyInFlight | None = None
+    on_disk: StateOnDisk | None = None
     background_job: BackgroundJob | None = None
     reserved_for: Job | None = None
     shared: SharedPrompt | None = None
@@ -158,6 +162,12 @@ class Slot:
         while self.background_job is not None and not self.background_job.is_done():
             self.background_job.wait_for_step()
         self.background_job = None
+
+    def drop_file(self) -> None:
+        """Give the file with its state up, if there is one. Blocks until what is under way has noticed."""
+        if self.on_disk is not None:
+            self.on_disk.close()
+            self.on_disk = None
 
     def drop_background_job(self) -> None:
         """Take it from a job that can be dropped."""

@@ -6,12 +6,13 @@ pageable buffer would block the thread that issues it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from pyggml_server.engine.transfers.native_transfer import ParkingTransfer
 from pyggml_server.engine.transfers.park_memory import ParkMemory
 from pyggml_server.engine.transfers.size_estimate import SizeEstimate
-from pyggml_server.engine.transfers.transfer import TransferRefusedError
+from pyggml_server.engine.transfers.transfer import Bytes, TransferRefusedError
 from pyggml_server.native.border import BufferTooSmallError, PyggmlError
 
 if TYPE_CHECKING:
@@ -95,6 +96,18 @@ class AsyncTransfer:
         except PyggmlError as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be restored: {error}") from error
         self._is_restoring = True
+
+    def parts(self) -> list[Bytes]:
+        return [self._native.state]
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        (n_bytes,) = sizes_bytes
+        try:
+            self._native.use(self._memory.take(n_bytes))
+            return [self._native.blank(n_bytes)]
+        except (MemoryError, PyggmlError) as error:
+            self._native.release_buffer()
+            raise TransferRefusedError(f"there is no host memory for {n_bytes} bytes: {error}") from error
 
     def is_done(self) -> bool:
         is_done = self._native.done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyggml_server.engine.transfers.transfer import Transfer
+from pyggml_server.engine.transfers.transfer import Bytes, Transfer
 
 
 class CompositeTransfer(Transfer):
@@ -50,6 +50,9 @@ class CompositeTransfer(Transfer):
     def restore(self, seq_id: int) -> None:
         for part in self._parts:
             part.restore(seq_id)
+
+    def parts(self) -> list[Bytes]:
+        return [part for transfer in self._parts for part in transfer.parts()]
 
     def is_done(self) -> bool:
         return all(part.is_done() for part in self._parts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyggml_server.engine.transfers.composite import CompositeTransfer
-from pyggml_server.engine.transfers.transfer import Transfer, TransferRefusedError
+from pyggml_server.engine.transfers.transfer import Bytes, Transfer, TransferRefusedError
 
 
 def as_one(transfers: Sequence[Transfer]) -> Transfer:
@@ -35,6 +35,17 @@ class TargetAndDraft(CompositeTransfer):
         try:
             self._draft.save(seq_id, may_block=may_block)
         except TransferRefusedError:
+            self._target.drop()
+            raise
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        """Host memory for both."""
+        target, draft = sizes_bytes
+        parts = self._target.blank([target])
+        try:
+            return parts + self._draft.blank([draft])
+        except TransferRefusedError:
+            parts.clear()
             self._target.drop()
             raise
 

@@ -30,6 +30,13 @@ class NativeTransfer(Protocol):
     def freed_on_issue(self) -> bool:
         """Whether the last save had no more need of the sequence's cells once it was issued."""
 
+    @property
+    def state(self) -> npt.NDArray[np.uint8]:
+        """A view of what was saved."""
+
+    def blank(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """A writable view, for what shall be restored."""
+
     def restore(self, seq_id: int) -> int:
         """Issue the copy in."""
 
@@ -74,10 +81,3 @@ class ParkingTransfer(NativeTransfer, Protocol):
 
 class LendingTransfer(NativeTransfer, Protocol):
     """As much of it as `BounceBuffer` needs, whose buffer others read and fill."""
-
-    @property
-    def state(self) -> npt.NDArray[np.uint8]:
-        """A view of what was saved."""
-
-    def blank(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """A writable view, for what shall be restored."""

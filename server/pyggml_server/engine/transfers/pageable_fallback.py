@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from pyggml_server.engine.transfers.composite import CompositeTransfer
 from pyggml_server.engine.transfers.park_memory import NoGapError, PageableBufferError
-from pyggml_server.engine.transfers.transfer import Transfer
+from pyggml_server.engine.transfers.transfer import Bytes, Transfer
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,14 @@ class FallbackTransfer(CompositeTransfer):
             log.info("slot %d: parks synchronously this once: %s", self._slot_id, error)
             self._transfer = self._synchronous()
         self._transfer.save(seq_id, may_block=may_block)
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        try:
+            return self._transfer.blank(sizes_bytes)
+        except (PageableBufferError, NoGapError) as error:
+            log.info("slot %d: its state goes to pageable memory: %s", self._slot_id, error)
+            self._transfer = self._synchronous()
+        return self._transfer.blank(sizes_bytes)
 
     def restore(self, seq_id: int) -> None:
         self._transfer.restore(seq_id)

@@ -6,6 +6,7 @@ in flight: `preemption/copies.py` asks `is_done`, and only then gives cells back
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,6 +16,9 @@ from pyggml_server.native.border import PyggmlError
 
 if TYPE_CHECKING:
     from pyggml_server.native.runtime import Context
+
+
+Bytes = npt.NDArray[np.uint8]
 
 
 class TransferRefusedError(RuntimeError):
@@ -58,6 +62,13 @@ class Transfer(Protocol):
 
     def restore(self, seq_id: int) -> None:
         """Allocate cells and issue the copy in. Raises TransferRefusedError; the state is kept."""
+
+    def parts(self) -> list[Bytes]:
+        """The state that it holds, to be read on any thread. Let go of them before anything else is done with it."""
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        """Host memory for a state that was in such parts, to be filled on any thread and let go of; then it is held as
+        if it had been saved. Raises TransferRefusedError, and holds nothing then."""
 
     def is_done(self) -> bool:
         """Whether the last issued copy has ended. Never blocks."""
@@ -116,6 +127,18 @@ class SyncTransfer:
         except PyggmlError as error:
             raise TransferRefusedError(f"sequence {seq_id} could not be restored: {error}") from error
         self._state = None
+
+    def parts(self) -> list[Bytes]:
+        assert self._state is not None
+        return [self._state]
+
+    def blank(self, sizes_bytes: Sequence[int]) -> list[Bytes]:
+        (n_bytes,) = sizes_bytes
+        try:
+            self._state = np.empty(n_bytes, dtype=np.uint8)
+        except MemoryError as error:
+            raise TransferRefusedError(f"there is no host memory for {n_bytes} bytes: {error}") from error
+        return [self._state]
 
     def is_done(self) -> bool:
         return True

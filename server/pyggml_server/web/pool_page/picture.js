@@ -92,7 +92,8 @@ function drawParked(shown) {
 }
 
 function parkedItem(slot, place) {
-  const waiting = `${slot.is_transferring ? "being copied, " : ""}waiting ${secondsText(slot.waiting_s)}`;
+  const where = slot.is_on_disk ? "in a file, " : "";
+  const waiting = `${slot.is_transferring ? "being copied, " : where}waiting ${secondsText(slot.waiting_s)}`;
   const next = place === 0 ? ", next to come back" : "";
   return element("li", {
     className: slotClass(slot.id),

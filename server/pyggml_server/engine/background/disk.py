@@ -1,0 +1,107 @@
+"""The disk behind host memory: how much it may hold, the thread that writes and reads, and when it is left alone.
+
+Engine thread, but for the work that it gives to its own thread. Without a budget there is no disk and no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from pyggml_server.engine.background.state_file import Bytes, StateFile, StateFileError
+from pyggml_server.errors import LoadError
+
+log = logging.getLogger(__name__)
+
+DEFAULT_FOLDER = "/var/tmp"  # on a disk, where /tmp is memory on many machines
+#: After a file could not be written: how long none is tried.
+PAUSE_S = 60.0
+
+
+class Disk:
+    """`limit_bytes` of files in `folder`; 0: no disk."""
+
+    def __init__(self, limit_bytes: int = 0, folder: str | None = None) -> None:
+        """Raises LoadError where no file can be made."""
+        self._limit_bytes = limit_bytes
+        self._folder = Path(folder or (DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()))
+        self._paused_until_s = float("-inf")
+        self._executor: ThreadPoolExecutor | None = None
+        if limit_bytes > 0:
+            self._executor = ThreadPoolExecutor(1, "disk")
+            self._try_out()
+
+    def _try_out(self) -> None:
+        file = StateFile(self._folder, (1,))
+        try:
+            file.write([np.zeros(1, dtype=np.uint8)])
+        except StateFileError as error:
+            self.close()
+            raise LoadError(f"--preempt-disk: {error}; name another folder with --disk-path") from error
+        finally:
+            file.close()
+
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit_bytes
+
+    def usable_bytes(self, now_s: float) -> int:
+        """The budget; 0 for a while after a file could not be written."""
+        return 0 if now_s < self._paused_until_s else self._limit_bytes
+
+    def new_file(self, sizes_bytes: Sequence[int]) -> StateFile:
+        """One that is made when it is written."""
+        return StateFile(self._folder, sizes_bytes)
+
+    def run(self, work: Callable[[Sequence[Bytes]], None], parts: list[Bytes]) -> DiskTask:
+        """Read or write these parts on the disk's thread. Nobody touches them until that has ended; it empties the
+        list, so that no view of a buffer is alive then."""
+        assert self._executor is not None
+        return DiskTask(self._executor.submit(_guarded, work, parts))
+
+    def discard(self, file: StateFile) -> None:
+        """Have a file that nobody uses closed on the disk's thread: to give its room back may take time."""
+        assert self._executor is not None
+        self._executor.submit(file.close)
+
+    def pause(self, now_s: float, error: StateFileError) -> None:
+        """Leave the disk alone for a while: said once each time."""
+        self._paused_until_s = now_s + PAUSE_S
+        log.warning("%s; no parked state goes to %s for %g s (--preempt-disk)", error, self._folder, PAUSE_S)
+
+    def close(self) -> None:
+        """Block until its thread has ended. Idempotent."""
+        if self._executor is not None:
+            self._executor.shutdown()
+
+
+class DiskTask:
+    """Something that is written or read."""
+
+    def __init__(self, future: Future[StateFileError | None]) -> None:
+        self._future = future
+
+    def is_done(self) -> bool:
+        """Whether it has ended. Never blocks."""
+        return self._future.done()
+
+    def wait(self) -> StateFileError | None:
+        """Block until it has; what went wrong, if anything did."""
+        return self._future.result()
+
+
+def _guarded(work: Callable[[Sequence[Bytes]], None], parts: list[Bytes]) -> StateFileError | None:
+    try:
+        work(parts)
+    except StateFileError as error:
+        return StateFileError(str(error))  # without the frames, which hold views of a buffer
+    except Exception as error:
+        return StateFileError(f"{type(error).__name__}: {error}")
+    finally:
+        parts.clear()
+    return None
