@@ -6,6 +6,8 @@
 #include "server_adapters.hpp"
 #include "server_task.hpp"
 
+#include <regex>
+
 static int32_t decode(llama_context * ctx, const pyggml_batch_view & in) {
     std::vector<int32_t>        n_seq_id(in.n_tokens, 1);
     std::vector<llama_seq_id *> seq_id(in.n_tokens);
@@ -68,6 +70,8 @@ template <class F> static void try_row(pyggml_row_result & result, F && work) no
     } catch (const pyggml_budget_exceeded & e) {
         pyggml_give_memory_back();
         fail(PYGGML_FAILED_LIMIT, e.what());
+    } catch (const std::regex_error &) {
+        fail(PYGGML_FAILED_LIMIT, "a trigger pattern of the grammar backtracks too much in this text: make it simpler");
     } catch (const std::exception & e) {
         fail(PYGGML_FAILED, e.what());
     } catch (...) {

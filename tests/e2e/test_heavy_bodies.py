@@ -13,6 +13,7 @@ from tests.e2e.program import ServerProcess
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 MANY = [f"p{i}" for i in range(20_000)]
+PATTERN = 2  # a trigger that is a regular expression
 
 
 def with_schema(schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -21,6 +22,11 @@ def with_schema(schema: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def with_grammar(grammar: str) -> tuple[str, dict[str, Any]]:
     return "/completion", {"prompt": "a", "n_predict": 1, "grammar": grammar}
+
+
+def with_trigger(pattern: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    lazy = {"grammar_lazy": True, "grammar_triggers": [{"type": PATTERN, "value": pattern}]}
+    return "/completion", {"prompt": "a", "n_predict": 1, "grammar": 'root ::= "x"', **lazy, **more}
 
 
 def named_twice(n_rules: int) -> str:
@@ -48,6 +54,10 @@ REFUSED = {
     "a pattern's maximum below its minimum": with_schema({"type": "string", "pattern": "^a{2,1}$"}),
     "a number of ways that doubles with each rule": with_grammar(named_twice(60)),
     "very many optional properties": with_schema({"type": "object", "properties": {name: {} for name in MANY}}),
+    "a trigger with many parentheses": with_trigger("(" * 100_000 + "a" + ")" * 100_000),
+    "a long trigger": with_trigger("a" * 90_000),
+    "a trigger with very many states": with_trigger("((a{300}){300}){300}"),
+    "a trigger that backtracks without end": with_trigger(r"(([\s\S]+)+)+<tool>", n_predict=60, ignore_eos=True),
     "as response_format": (
         "/v1/chat/completions",
         {
@@ -93,6 +103,20 @@ def test_a_grammar_that_grows_while_it_is_followed_ends_its_own_request_only(our
     response = ours.post(path, body)
     assert response.status_code == 400
     assert ours.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+@pytest.mark.parametrize("where", ["properties", "$ref"])
+def test_long_names_in_a_schema_are_read(ours: ServerProcess, where: str) -> None:
+    """Not refused, and not a regular expression that recurses for each character."""
+    name = "!" * 200_000
+    long = {"type": "object", "properties": {name: {"type": "string"}}}
+    referring = {"$ref": f"#/definitions/{name}", "definitions": {name: {"type": "string"}}}
+    assert ours.post(*with_schema(long if where == "properties" else referring)).status_code == 200
+
+
+def test_a_trigger_that_is_linear_is_searched_in_all_of_a_text(ours: ServerProcess) -> None:
+    path, body = with_trigger(r"^[\s\S]*?(<tool>)[\s\S]*$", n_predict=100, ignore_eos=True)
+    assert ours.post(path, body).json()["tokens_predicted"] == 100
 
 
 def test_an_honest_large_body_is_read(ours: ServerProcess) -> None:

@@ -1,4 +1,5 @@
-"""Upstream's own tests of what the series touches, on the CPU and on simdev: rows, saved states, fragments, threads.
+"""Upstream's own tests of what the series touches. On the CPU and on simdev: rows, saved states, fragments, threads. On
+no device: what reads grammars, schemas and texts.
 
 Cut to what CI has time for: of test-backend-ops the rows in the type that a gather moves, and not the tensors of more
 than 50 MiB; of test-save-load-state one model for each kind of memory; few threads and few tokens. scripts/gpu runs the
@@ -18,6 +19,7 @@ from tests.upstream.conftest import Compile
 
 # plain, window, MLA, hybrid, recurrent
 ONE_OF_EACH_MEMORY = ("llama-dense", "gemma3-dense", "deepseek2-moe", "qwen3next-moe", "mamba-dense")
+READERS = ("test-grammar-integration", "test-grammar-parser", "test-json-schema-to-grammar", "test-unicode")
 ROWS = "^(type=f32,|type_src=f32,type_dst=f32,)(?!.*(m=80000|be1=700))"
 
 
@@ -44,6 +46,12 @@ class Device:
 @pytest.fixture(params=["cpu", "simdev"])
 def device(request: pytest.FixtureRequest, native_tests: NativeTests, tmp_path: Path) -> Device:
     return Device(request.param, native_tests.simdev, tmp_path / "trace.jsonl")
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_reads_a_body_reads_it_as_upstream_does(compiled: Compile, name: str) -> None:
+    done = run([compiled(name)], {})
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
 def test_rows_are_read_and_written_as_the_cpu_does(compiled: Compile, device: Device) -> None:
