@@ -1,4 +1,5 @@
 // Loading what guesses ahead: a draft model, the target's own extra layers, or nothing but n-grams. Engine thread.
+#include "log_tee.hpp"
 #include "server_draft.hpp"
 #include "server_types.hpp"
 
@@ -13,13 +14,14 @@ static bool has_type(const common_params & params, common_speculative_type type)
 
 static common_speculative_init_result_ptr load_draft_context(pyggml_server & server, bool has_draft_model) {
     common_params draft_params = common_base_params_to_speculative(server.params);
-    auto          loaded       = common_speculative_init_from_params(draft_params, server.model, server.ctx);
+    pyggml_log_tee log;
+    auto           loaded      = common_speculative_init_from_params(draft_params, server.model, server.ctx);
     if (has_draft_model && loaded->model() == nullptr) {
-        throw std::runtime_error("failed to load draft model, '" + draft_params.model.path + "'");
+        throw std::runtime_error("failed to load draft model, '" + draft_params.model.path + "'\n" + log.first_error());
     }
     if (loaded->context() == nullptr) {
         throw std::runtime_error("failed to create a context for the draft model '" + draft_params.model.path +
-                                 "': lower -c, -np or the batch size");
+                                 "': " + pyggml_why_no_context(log.first_error(), draft_params));
     }
     return loaded;
 }

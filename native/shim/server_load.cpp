@@ -1,4 +1,5 @@
 // Loading: model, context and chat templates through llama.cpp's own common library.
+#include "log_tee.hpp"
 #include "server_media.hpp"
 #include "server_types.hpp"
 
@@ -26,6 +27,17 @@ static void fetch_models(common_params & params) {
     common_models_handler_apply(handler, params);
 }
 
+std::string pyggml_why_no_context(const std::string & said, const common_params & params) {
+    const size_t      n_mib   = params.n_bytes_staging / (1024 * 1024);
+    const std::string staging =
+        n_mib == 0 ? "" : ", or --preempt-staging, which is " + std::to_string(n_mib) + " MiB on each device";
+    const std::string remedy = "lower -c, -np or the batch size" + staging;
+    if (said.empty()) {
+        return remedy;
+    }
+    return said.find("alloc") == std::string::npos ? said : said + "; " + remedy;
+}
+
 static void load_weights(pyggml_server & server) {
     common_params & params = server.params;
 
@@ -39,20 +51,16 @@ static void load_weights(pyggml_server & server) {
 
     pyggml_media_reserve(params);
     SRV_INF("loading model '%s'\n", params.model.get_name().c_str());
+    pyggml_log_tee log;
     server.init  = common_init_from_params(params);
     server.model = server.init->model();
     server.ctx   = server.init->context();
     if (server.model == nullptr) {
-        throw std::runtime_error("failed to load model, '" + params.model.path + "'");
+        throw std::runtime_error("failed to load model, '" + params.model.path + "'\n" + log.first_error());
     }
     if (server.ctx == nullptr) {
-        const size_t      n_mib   = params.n_bytes_staging / (1024 * 1024);
-        const std::string staging =
-            n_mib == 0 ? "" : ", or --preempt-staging, which is " + std::to_string(n_mib) + " MiB on each device";
-        const bool        is_plain = params.lora_adapters.empty() && params.control_vectors.empty();
-        const std::string adapters = is_plain ? "" : "see whether the log refuses a --lora or a --control-vector, else ";
-        throw std::runtime_error("failed to create a context for model '" + params.model.path + "': " + adapters +
-                                 "lower -c, -np or the batch size" + staging);
+        throw std::runtime_error("failed to create a context for model '" + params.model.path + "': " +
+                                 pyggml_why_no_context(log.first_error(), params));
     }
     server.vocab    = llama_model_get_vocab(server.model);
     server.adapters = params.lora_adapters;

@@ -180,3 +180,6 @@ inline bool pyggml_is_openai(task_response_type type) {
 
 // Copies into memory that pyggml_bytes_free releases. Throws std::bad_alloc.
 void pyggml_bytes_assign(pyggml_bytes * out, const std::string & text);
+
+// Why there is no context, given what llama.cpp said of it, and what to do where memory is short.
+std::string pyggml_why_no_context(const std::string & said, const common_params & params);

@@ -2,73 +2,16 @@
 #include "transfer.h"
 
 #include "call_guard.hpp"
-
-#include <mutex>
+#include "log_tee.hpp"
 
 namespace {
 
-struct log_target {
-    ggml_log_callback callback  = nullptr;
-    void *            user_data = nullptr;
-};
-
-// While it lives, what this thread logs is kept as well as logged: a refused init says why in the log only. Whoever
-// logs on another thread meanwhile is logged as before.
-class log_tee {
-  public:
-    log_tee() : lock(guard()) {
-        llama_log_get(&llama_before.callback, &llama_before.user_data);
-        ggml_log_get(&ggml_before.callback, &ggml_before.user_data);
-        text() = &kept;
-        llama_log_set(receive, this); // sets ggml's too
-    }
-
-    ~log_tee() {
-        llama_log_set(llama_before.callback, llama_before.user_data);
-        ggml_log_set(ggml_before.callback, ggml_before.user_data);
-        text() = nullptr;
-    }
-
-    log_tee(const log_tee &) = delete;
-    log_tee & operator=(const log_tee &) = delete;
-
-    // What follows llama.cpp's own "cannot": a test pins these words against the tree. Empty: it was logged before.
-    std::string reason() const {
-        static const std::string said = "cannot be copied asynchronously: ";
-        const size_t at = kept.find(said);
-        return at == std::string::npos ? "" : kept.substr(at + said.size(), kept.find('\n', at) - at - said.size());
-    }
-
-  private:
-    static std::mutex & guard() {
-        static std::mutex one_at_a_time;
-        return one_at_a_time;
-    }
-
-    static std::string *& text() {
-        static thread_local std::string * of_this_thread = nullptr;
-        return of_this_thread;
-    }
-
-    static void receive(ggml_log_level level, const char * line, void * user_data) {
-        const auto & tee = *static_cast<log_tee *>(user_data);
-        if (text() != nullptr && level != GGML_LOG_LEVEL_DEBUG) {
-            try {
-                *text() += line;
-            } catch (const std::exception &) {
-                // out of memory: the reason is lost, the message goes on
-            }
-        }
-        if (tee.llama_before.callback != nullptr) {
-            tee.llama_before.callback(level, line, tee.llama_before.user_data);
-        }
-    }
-
-    std::lock_guard<std::mutex> lock;
-    log_target                  llama_before;
-    log_target                  ggml_before;
-    std::string                 kept;
-};
+// What follows llama.cpp's own "cannot": a test pins these words against the tree. Empty: it was logged before.
+std::string reason_in(const std::string & logged) {
+    static const std::string said = "cannot be copied asynchronously: ";
+    const size_t at = logged.find(said);
+    return at == std::string::npos ? "" : logged.substr(at + said.size(), logged.find('\n', at) - at - said.size());
+}
 
 int refuse(pyggml_error * err, const std::string & why) {
     static const std::string what = "this context cannot copy asynchronously: ";
@@ -82,9 +25,9 @@ extern "C" {
 int pyggml_transfer_init(struct llama_context * ctx, struct llama_state_seq_copy ** out, pyggml_error * err) {
     *out = nullptr;
     return pyggml_call(err, [&]() -> int {
-        const log_tee tee;
+        const pyggml_log_tee tee;
         *out = llama_state_seq_copy_init(ctx);
-        return *out != nullptr ? PYGGML_OK : refuse(err, tee.reason());
+        return *out != nullptr ? PYGGML_OK : refuse(err, reason_in(tee.kept()));
     });
 }
 

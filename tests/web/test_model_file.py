@@ -29,6 +29,14 @@ def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, content: bytes, word
     assert word in why_it_does_not_load(path)
 
 
+def test_what_llama_cpp_said_of_a_gguf_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    assert why_it_does_not_load(path, "tensor 'a' is out of bounds").startswith(
+        "tensor 'a' is out of bounds (it begins"
+    )
+
+
 def test_a_file_that_is_not_there_is_not_there(tmp_path: Path) -> None:
     assert "no such file" in why_it_does_not_load(tmp_path / "model.gguf")
     assert "-hf user/model" in why_it_does_not_load(tmp_path / "model.gguf")

@@ -17,8 +17,11 @@ KNOWN_BEGINNINGS = (
 NO_GGUF = "no GGUF file: convert its model with llama.cpp's convert_hf_to_gguf.py, or name a file that ends in .gguf"
 
 
-def why_it_does_not_load(path: Path) -> str:
-    """One clause without a full stop."""
+def why_it_does_not_load(path: Path, said: str = "") -> str:
+    """One clause without a full stop.
+
+    said  llama.cpp's own words on it, if it had any.
+    """
     if path.is_dir():
         return _of_folder(path)
     try:
@@ -30,8 +33,8 @@ def why_it_does_not_load(path: Path) -> str:
         return f"it cannot be read ({error.strerror}): see to its owner and mode"
     if beginning.startswith(GGUF):
         return (
-            "it begins as a GGUF file should, and a line above says what is wrong: download it again if it is cut "
-            "short, or take a newer pyggml if its architecture is unknown"
+            f"{said or 'a line above says what is wrong'} (it begins as a GGUF file should: download it again if it is "
+            "cut short, or take a newer pyggml if its architecture is unknown)"
         )
     return "it is " + _kind_of(beginning)
 

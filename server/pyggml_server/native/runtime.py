@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 
-_MODEL_FAILED = re.compile(r"failed to load (?:draft )?model, '(.*)'")  # of shim/server_load.cpp, server_draft_load.cpp
+#: Of shim/server_load.cpp and server_draft_load.cpp: the file, and what llama.cpp said of it.
+_MODEL_FAILED = re.compile(r"(failed to load (?:draft )?model, '(.*)')\n(.*)")
 
 
 class StopType(IntEnum):
@@ -256,7 +257,7 @@ class Runtime:
 def _with_remedy(message: str) -> str:
     """What the shim says of a model that did not load, and what to do."""
     failed = _MODEL_FAILED.fullmatch(message)
-    return f"{message}: {why_it_does_not_load(Path(failed[1]))}" if failed else message
+    return f"{failed[1]}: {why_it_does_not_load(Path(failed[2]), failed[3])}" if failed else message
 
 
 def _rows(rows: Sequence[Row]) -> Any:

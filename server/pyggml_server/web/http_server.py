@@ -121,7 +121,8 @@ def _uvicorn_config(service: Service) -> uvicorn.Config:
         config.load()
     except OSError as error:  # ssl.SSLError is one too
         files = f"{settings.ssl_key_file} and {settings.ssl_cert_file}"
-        raise SetupError(f"couldn't load the TLS key and certificate {files}: {error}") from error
+        remedy = "--ssl-key-file and --ssl-cert-file take PEM files"
+        raise SetupError(f"couldn't load the TLS key and certificate {files}: {error}; {remedy}") from error
     except VertexError as error:
         raise SetupError(str(error)) from error
     except RuntimeError as error:
