@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
+from pyggml_server.engine.transfers.transfer import TransferRefusedError
 from pyggml_server.messages import Answered, Call, Cancel, Cancelled, SlotAction, SlotVerb
 from pyggml_server.native import slot_file
 
@@ -179,16 +180,65 @@ def test_tokens_that_do_not_belong_to_the_rows_are_refused_and_leave_an_empty_sl
     with engine(model, n_slots=2) as harness:
         harness.run(**kept(0, id_slot=0))
         act(harness, SlotVerb.SAVE, 0, file)
-        content = bytearray(file.read_bytes())
-        n_head, n_words = 12, N_KEPT + 4
-        packed = np.frombuffer(content[n_head : n_head + 4 * n_words], "<i4").copy()
-        packed[2] -= 1  # one token fewer
-        tokens = np.delete(packed, 5)
-        content[8:12] = (n_words - 1).to_bytes(4, "little")
-        file.write_bytes(bytes(content[:n_head]) + tokens.tobytes() + bytes(content[n_head + 4 * n_words :]))
+        file.write_bytes(without_one_token(file))
         error = act(harness, SlotVerb.RESTORE, 1, file)
         assert f"{N_KEPT - 1} tokens for {N_KEPT} positions" in str(error["message"])
         assert harness.engine.snapshot().slots[1].n_cells == 0
+
+
+def without_one_token(file: Path) -> bytes:
+    """The file with one token fewer than its rows have positions."""
+    content = file.read_bytes()
+    n_head, n_words = 12, N_KEPT + 4
+    packed = np.frombuffer(content[n_head : n_head + 4 * n_words], "<i4").copy()
+    packed[2] -= 1
+    n_left = (n_words - 1).to_bytes(4, "little")
+    return content[:8] + n_left + np.delete(packed, 5).tobytes() + content[n_head + 4 * n_words :]
+
+
+@pytest.mark.parametrize("passes", ["pinned memory", "nothing"])
+@pytest.mark.parametrize("fault", ["wrong tokens", "refused", "no room"])
+def test_a_restore_that_fails_in_its_last_step_leaves_the_slot_its_prompt(
+    fault: str, passes: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "slot.bin"
+    flags = ["--no-cache-idle-slots"]
+    with engine(model, *flags, n_ctx=256, n_slots=3) as harness:
+        harness.run(**chat(1, 4, n_prompt=150 if fault == "no room" else 40, cache_prompt=True, id_slot=0))
+        act(harness, SlotVerb.SAVE, 0, file)
+        act(harness, SlotVerb.ERASE, 0, file)
+        text = harness.run(**kept(0, id_slot=0)).text()
+        if fault == "wrong tokens":
+            file.write_bytes(without_one_token(file))
+        elif fault == "refused":
+            monkeypatch.setattr(BounceBuffer, "restore", refuse)
+        if passes == "nothing":
+            monkeypatch.setattr(BounceBuffer, "sizes_bytes", lambda *_, **__: [1 << 40])  # copied at once
+        running = harness.start(**chat(2, 60, n_prompt=60, stream=True, id_slot=1))
+        harness.wait_for_tokens(running, 1)
+        error = act(harness, SlotVerb.RESTORE, 0, file)
+        assert error["code"] == 400, error
+        harness.wait(running)
+        assert harness.engine.snapshot().slots[0].n_cells == N_KEPT
+        again = harness.run(**kept(0, id_slot=0))
+        assert (n_cached(again), again.text()) == (39, text)
+
+
+def refuse(_: BounceBuffer, seq_id: int) -> None:
+    raise TransferRefusedError(f"sequence {seq_id} could not be restored: no reason")
+
+
+def test_two_restores_at_once_wait_for_each_other_and_for_nothing_else(model: Path, tmp_path: Path) -> None:
+    """Each keeps its own slot's prompt first, and gives idle prompts up: the other's is not idle."""
+    files = [tmp_path / f"{i}.bin" for i in range(2)]
+    with engine(model, "--no-cache-idle-slots", n_ctx=256, n_slots=3) as harness:
+        for i, file in enumerate(files):
+            harness.run(**chat(i, 4, n_prompt=90, cache_prompt=True, id_slot=i))
+            act(harness, SlotVerb.SAVE, i, file)
+        actions = [start(harness, SlotVerb.RESTORE, 1 - i, file) for i, file in enumerate(files)]
+        ends = [harness.last_of_call(task_id) for task_id in actions]
+        assert all(isinstance(end, Answered) for end in ends), ends
+        assert [slot.n_cells for slot in harness.engine.snapshot().slots] == [93, 93, 0]
 
 
 def test_a_file_for_which_the_pool_has_no_room_is_refused_in_llama_servers_words_without_preemption(

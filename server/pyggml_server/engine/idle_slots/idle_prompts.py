@@ -41,11 +41,11 @@ def drop_one_for_file(state: EngineState, slot: Slot) -> bool:
 
 
 def make_room(state: EngineState, slot: Slot, n_cells: int) -> Steps[None]:
-    """Steps of a job: give prompts up until the slot, which holds nothing, finds so many cells, or none is left.
+    """Steps of a job: give prompts up until the slot finds so many cells in place of its own, or none is left.
 
     Those that are on their way to the prompt cache are waited for.
     """
-    while state.policy.is_enabled and not state.pool.has_room(state.slots, n_cells):
+    while state.policy.is_enabled and not state.pool.has_room(state.slots, n_cells, giving_up=slot):
         if drop_one_for_file(state, slot):
             continue
         leaving = [other for other in _with_prompts(state, slot) if _is_leaving(other)]
@@ -55,16 +55,18 @@ def make_room(state: EngineState, slot: Slot, n_cells: int) -> Steps[None]:
 
 
 class _Gone:
-    """The moment at which nothing needs what a slot holds."""
+    """The moment at which nothing needs what a slot holds, or its job waits for others and may hold it for long."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
 
     def is_done(self) -> bool:
-        return self._slot.background_job is None or self._slot.background_job.is_done()
+        job = self._slot.background_job
+        return job is None or job.is_done() or not _is_leaving(self._slot)
 
     def wait(self) -> None:
-        self._slot.wait_for_background_job()
+        while not self.is_done() and self._slot.background_job is not None:
+            self._slot.background_job.wait_for_step()
 
 
 def _with_prompts(state: EngineState, for_slot: Slot | None) -> Iterator[Slot]:

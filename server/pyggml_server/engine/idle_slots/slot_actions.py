@@ -94,7 +94,6 @@ class SlotActions:
 
     def _steps(self, slot: Slot, action: SlotAction, runner: BackgroundRunner) -> Steps[None]:
         job = slot.background_job
-        yield runner.turn(runner.out if action.verb is SlotVerb.SAVE else runner.into)
         try:
             end = _answered(action, (yield from self._do(slot, action, AsyncSlotFiles(self._state, runner))))
         except TooLargeError:

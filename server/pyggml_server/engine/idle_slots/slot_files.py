@@ -4,8 +4,8 @@ A file has the target's state only. Of a draft model's cells a restore leaves no
 pool has no room for a file, idle slots' prompts are given up first, as for a prompt.
 
 Asynchronously a saved slot is free for others once its cells are not needed any more; the file appears when it is
-whole. A file is read and checked before the slot loses what it holds: one that cannot be used leaves it as it was. A
-slot's checkpoints are in its file too.
+whole. What cannot be restored leaves the slot as it was: what it holds is copied to pageable memory before it is
+cleared. A slot's checkpoints are in its file too.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class AsyncSlotFiles:
     def save(self, slot: Slot, path: str) -> Steps[int]:
         """Returns the bytes written. Raises OSError, PyggmlError, TransferRefusedError, TooLargeError."""
         out = self._copies.out
+        yield self._copies.turn(out)
         tokens, checkpoints = list(slot.tokens), self._state.pool.checkpoints.of(slot).to_bytes()
         with out.turn():
             sizes_bytes = out.sizes_bytes(slot.id, is_target_only=True)
@@ -90,11 +91,13 @@ class AsyncSlotFiles:
             return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens, checkpoints)))
 
     def restore(self, slot: Slot, path: str) -> Steps[int]:
-        """Returns the bytes read. Raises TooLargeError; OSError and PyggmlError with the slot as it was;
-        TransferRefusedError, and PyggmlError, where it was cleared."""
+        """Returns the bytes read. Raises TooLargeError, OSError, PyggmlError and TransferRefusedError, with the slot as
+        it was."""
         into, helper, pool = self._copies.into, self._copies.helper, self._state.pool
         n_bytes = Path(path).stat().st_size
         n_vocab = self._state.runtime.model.vocab.n_tokens
+        states = yield from self._states_of(slot)
+        yield self._copies.turn(into)
         with into.turn():
             file = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
             if self._state.runtime.can_cut_prompts:
@@ -104,19 +107,41 @@ class AsyncSlotFiles:
                 raise TooLargeError
             blanks = into.blanks([len(file.state)])
             yield from helper.run(lambda: _fill(blanks, file.state))
-            pool.clear(slot)
             yield from idle_prompts.make_room(self._state, slot, n_tokens)
-            if not pool.has_room(self._state.slots, n_tokens):
+            if not pool.has_room(self._state.slots, n_tokens, giving_up=slot):
                 raise NoRoomError(f"there is no room for {n_tokens} cells")
-            into.restore(slot.id)
-            try:
-                pool.set_restored_tokens(slot, file)
-            except PyggmlError:
-                into.wait()
-                pool.clear(slot)  # what it holds is unknown
-                raise
+            with pool.replacing(slot, states):
+                try:
+                    into.restore(slot.id)
+                    pool.set_restored_tokens(slot, file)
+                except BaseException:
+                    into.wait()
+                    raise
             yield from completion(into)
             return n_bytes
+
+    def _states_of(self, slot: Slot) -> Steps[list[slot_file.State]]:
+        """Copies of what the slot holds, in every context; empty where that is nothing. They stop nobody, but where
+        they are larger than the memory that they pass through."""
+        out = self._copies.out
+        yield self._copies.turn(out)
+        with out.turn():
+            if not self._state.pool.can_copy(slot):
+                return []
+            sizes_bytes = out.sizes_bytes(slot.id)
+            if not (yield from out.room_for(sizes_bytes)):
+                return self._state.pool.states_of(slot)
+            out.save(slot.id, sizes_bytes)
+            yield from completion(out)
+            views = out.states()
+            return (yield from self._copies.helper.run(lambda: _copied(views)))
+
+
+def _copied(views: list[slot_file.State]) -> list[slot_file.State]:
+    """Takes the views out of their list."""
+    copies = [view.copy() for view in views]
+    views.clear()
+    return copies
 
 
 def _fill(blanks: list[slot_file.State], state: slot_file.State) -> None:

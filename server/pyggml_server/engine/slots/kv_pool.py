@@ -5,8 +5,8 @@ The one place where a slot's token list and its cells change together outside a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
@@ -15,21 +15,12 @@ from pyggml_server.engine.slots.common_prefix import common_prefix
 from pyggml_server.engine.slots.images import n_uncut
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.native import slot_file
-from pyggml_server.native.border import NoRoomError, PyggmlError, StateError, UnsupportedError
+from pyggml_server.native.border import NoRoomError, StateError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyggml_server.native.adapters import Adapters
     from pyggml_server.native.checkpoints import Checkpoints
     from pyggml_server.native.runtime import Runtime
-
-
-@dataclass(frozen=True, slots=True)
-class _SlotCopy:
-    """What a slot held, in host memory: its states are those of each context."""
-
-    tokens: list[int]
-    states: list[slot_file.State]
-    checkpoints: Checkpoints
 
 
 class KvPool:
@@ -134,15 +125,24 @@ class KvPool:
 
     def load_file(self, slot: Slot, file: slot_file.SlotFile) -> None:
         """Replace what the slot holds by that of a file. Raises PyggmlError, with the slot as it was."""
-        before = self._copy_of(slot)
-        self.clear(slot)  # the draft's too, which the file has not
-        try:
+        with self.replacing(slot, self.states_of(slot) if self.can_copy(slot) else []):
             self._context.restore_state(file.state, slot.id)
             self.set_restored_tokens(slot, file)
-        except PyggmlError:
+
+    @contextmanager
+    def replacing(self, slot: Slot, states: list[slot_file.State]) -> Iterator[None]:
+        """Clears the slot, the draft's cells too. Where what follows raises, the slot gets back what it held.
+
+        states  that in each context; empty: nothing is put back.
+        """
+        tokens, checkpoints = list(slot.tokens), self.checkpoints.take(slot) if states else None
+        self.clear(slot)
+        try:
+            yield
+        except BaseException:
             self.clear(slot)
-            if before is not None:
-                self._put_back(slot, before)
+            if checkpoints is not None:
+                self._put_back(slot, states, tokens, checkpoints)
             raise
 
     def set_restored_tokens(self, slot: Slot, file: slot_file.SlotFile) -> None:
@@ -155,23 +155,24 @@ class KvPool:
             self.checkpoints.of(slot).take_bytes_of(file.checkpoints, len(file.tokens))
         slot.hold(file.tokens)
 
-    def _copy_of(self, slot: Slot) -> _SlotCopy | None:
-        """None where there is nothing, or a shift that waits for the next decode, which no copy can have."""
-        if not slot.tokens or slot.has_pending_shift:
-            return None
-        states = [context.save_state(slot.id) for context in self._contexts]
-        return _SlotCopy(list(slot.tokens), states, self.checkpoints.take(slot))
+    def can_copy(self, slot: Slot) -> bool:
+        """False where there is nothing, or a shift that waits for the next decode, which no copy can have."""
+        return bool(slot.tokens) and not slot.has_pending_shift
 
-    def _put_back(self, slot: Slot, copy: _SlotCopy) -> None:
+    def states_of(self, slot: Slot) -> list[slot_file.State]:
+        """What the slot holds in each context. Blocks for the copies."""
+        return [context.save_state(slot.id) for context in self._contexts]
+
+    def _put_back(self, slot: Slot, states: list[slot_file.State], tokens: list[int], checkpoints: Checkpoints) -> None:
         """In an empty slot. Where others have had its prompt too there may be no room for one of its own."""
         try:
-            for context, state in zip(self._contexts, copy.states, strict=True):
+            for context, state in zip(self._contexts, states, strict=True):
                 context.restore_state(state, slot.id)
         except NoRoomError:
             self.clear(slot)
             return
-        slot.tokens[:] = copy.tokens
-        self.checkpoints.put_back(slot, copy.checkpoints)
+        slot.tokens[:] = tokens
+        self.checkpoints.put_back(slot, checkpoints)
 
     def n_common(self, slot: Slot, prompt: list[int]) -> int:
         """Tokens that the slot's sequence and the prompt begin with alike."""
