@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import ClassVar
 
 import pytest
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
@@ -64,8 +65,11 @@ class HeldCopies:
 class HeldHelper:
     """The helper thread stands still before it copies something in one direction, until `go_on`."""
 
+    made: ClassVar[list[HeldHelper]] = []
+
     def __init__(self, owner: object, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arrived, self._may_go = threading.Event(), threading.Event()
+        self.made.append(self)
         work = getattr(owner, name)
 
         def held(*arguments: object) -> object:
@@ -80,3 +84,9 @@ class HeldHelper:
 
     def go_on(self) -> None:
         self._may_go.set()
+
+
+def release_helpers() -> None:
+    """Let every helper thread go on that a test has held."""
+    while HeldHelper.made:
+        HeldHelper.made.pop().go_on()

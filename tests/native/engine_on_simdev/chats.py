@@ -1,4 +1,4 @@
-"""Engines with everything on a device, and the chats that they get."""
+"""Engines with everything on a device, and the chats that they get. A test that fails lets go of what it held."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyggml_server.config import PreemptOptions
+from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.messages import Finished
 
 from tests.engine.harness import EngineHarness, Running
+from tests.native.engine_on_simdev.background_copies import release_helpers
+from tests.native.simdev_library import SimdevLibrary
 
 
-def engine(model: Path, *flags: str, n_ctx: int = 512, n_slots: int = 4, **options: Any) -> EngineHarness:
+class EngineOnSimdev(EngineHarness):
+    """Its end waits for copies: where a test fails, nobody else would release them."""
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is not None:
+            SimdevLibrary().reset()
+            release_helpers()
+        super().__exit__(*exc)
+
+
+def engine(
+    model: Path, *flags: str, n_ctx: int = 512, n_slots: int = 4, runs_ahead: bool | None = None, **options: Any
+) -> EngineHarness:
     options.setdefault(
         "staging_mib", 0
     )  # parks that need their cells until they complete; tests of staging name theirs
     size = ["-c", str(n_ctx), "-np", str(n_slots), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99"]
-    return EngineHarness(["-m", str(model), *size, *flags], PreemptOptions(**options))
+    step = StepOptions(runs_ahead=runs_ahead)
+    return EngineOnSimdev(["-m", str(model), *size, *flags], PreemptOptions(**options), step)
 
 
 def chat(number: int, n_predict: int, n_prompt: int = 12, **more: object) -> dict[str, object]:

@@ -57,6 +57,37 @@ def test_the_survivors_tokens_keep_coming_while_a_park_is_in_flight(
         assert is_at_rest(harness)
 
 
+@pytest.mark.parametrize(("runs_ahead", "n_tokens"), [(False, 60), (True, 61)])
+def test_a_forced_park_comes_one_token_later_where_generation_runs_ahead(
+    model: Path, held_parks: HeldParks, runs_ahead: bool, n_tokens: int
+) -> None:
+    """The batch of that token is on the device when the park is decided. No part of the stream is without a token."""
+    held_parks.slot_ids = {0}
+    with engine(model, every_n_tokens=60, n_slots=2, runs_ahead=runs_ahead) as harness:
+        leaves = harness.start(**chat(0, 100, stream=True, id_slot=0))
+        harness.wait_for_notice(leaves, "preempted")
+        assert leaves.n_tokens() == n_tokens
+        held_parks.release()
+        harness.wait(leaves)
+        parts = leaves.parts()
+        assert leaves.result()["tokens_predicted"] == len(parts) == 100
+        assert all(part["tokens"] for part in parts)
+
+
+def fail_while_a_park_is_held(model: Path, held_parks: HeldParks) -> None:
+    held_parks.slot_ids = {0}
+    with engine(model, every_n_tokens=10, n_slots=2) as harness:
+        leaves = harness.start(**chat(0, 50, stream=True, id_slot=0))
+        harness.wait_for_notice(leaves, "preempted")
+        raise ZeroDivisionError
+
+
+def test_a_test_that_fails_while_a_copy_is_held_ends(model: Path, held_parks: HeldParks) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_while_a_park_is_held(model, held_parks)
+    assert held_parks.n_held == 1
+
+
 def test_no_preempt_async_really_switches_it_off(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved_by: list[str] = []
     for kind in (SyncTransfer, AsyncTransfer):

@@ -12,6 +12,7 @@ import pytest
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.background.jobs import Helper
 from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
+from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.messages import Cancelled, Finished
 from pyggml_server.native.kept_prompt import KeptPrompt
@@ -81,6 +82,38 @@ def test_tokens_of_others_keep_coming_while_a_prompt_is_loaded(staging_mib: int,
         held.release()
         harness.wait(waits)
         assert (n_cached(waits), waits.text()) == (39, first.text())
+
+
+def test_a_prompt_for_which_the_pool_has_no_room_is_computed_and_nobody_tries_to_load_it(
+    model: Path,
+    held: HeldCopies,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """llama.cpp says of each try that it "failed to find 203 available cells", as an error."""
+    found_no_room: list[bool] = []
+    finds_no_room = PromptCache._finds_no_room
+
+    def noted(*arguments: Any) -> bool:
+        found_no_room.append(finds_no_room(*arguments))
+        return found_no_room[-1]
+
+    monkeypatch.setattr(PromptCache, "_finds_no_room", noted)
+    large = chat(0, 4, n_prompt=200, **KEEPS)
+    with engine(model, n_slots=2) as harness:
+        first = harness.run(**large, id_slot=0)
+        harness.run(**kept(1, id_slot=0))
+        settle(harness)
+        n_restores = held.n_restores
+        fills = harness.start(**chat(2, 100, n_prompt=380, stream=True, id_slot=1))
+        harness.wait_for_tokens(fills, 1)
+        again = harness.run(**large)  # without a slot's id: one that is empty takes nothing from the cache then
+        harness.wait(fills)
+        assert found_no_room[-1]
+        assert (n_cached(again), again.text(), held.n_restores) == (0, first.text(), n_restores)
+    assert "available cells" not in capfd.readouterr().err
+    assert not [record for record in caplog.records if "prompt of the cache" in record.getMessage()]  # not above debug
 
 
 @pytest.mark.parametrize("staging_mib", [0, 1, 16])

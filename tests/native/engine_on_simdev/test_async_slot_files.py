@@ -214,7 +214,7 @@ def test_a_restore_that_fails_in_its_last_step_leaves_the_slot_its_prompt(
             monkeypatch.setattr(BounceBuffer, "restore", refuse)
         if passes == "nothing":
             monkeypatch.setattr(BounceBuffer, "sizes_bytes", lambda *_, **__: [1 << 40])  # copied at once
-        running = harness.start(**chat(2, 60, n_prompt=60, stream=True, id_slot=1))
+        running = harness.start(**chat(2, 60, n_prompt=120, stream=True, id_slot=1))
         harness.wait_for_tokens(running, 1)
         error = act(harness, SlotVerb.RESTORE, 0, file)
         assert error["code"] == 400, error
