@@ -99,7 +99,7 @@ def run_cmake(command: list[str], env: Mapping[str, str], what: str) -> None:
 
 
 def build_libraries(build: CMakeBuild, env: Mapping[str, str], targets: list[str]) -> list[Path]:
-    """Builds `targets` and returns what the compiled module and the router need beside them, the router included."""
+    """Builds `targets` and returns what the compiled module and the router need next to them, the router included."""
     build_targets(build, env, targets)
     return [*shared_libraries(build.bin), build.bin / ROUTER_TARGET]
 

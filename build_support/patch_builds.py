@@ -1,6 +1,6 @@
 """Builds a tree after each patch, on what its group needs, with upstream's warnings, and runs the tests it brought.
 
-On the CPU and on simdev, where its sources lie beside. Has a folder of its own for objects, which stays, so that the
+On the CPU and on simdev, if its sources are there. Has a folder of its own for objects, which stays, so that the
 next check builds what changed. Must not touch the tree of the build.
 """
 
@@ -106,19 +106,19 @@ def check_builds(layout: Layout, say: Say, n_first: int | None = None) -> None:
     if n_first is not None and not 0 < n_first <= len(patches):
         raise BuildError(f"--first {n_first}: the series has {len(patches)} patches", "name a number from 1 to that")
     chosen = {patch.name for patch in patches[:n_first]}
-    beside = layout.vendor / "checking" / "llama.cpp"
-    build = patch_build(layout, beside, "patch-check")
+    second = layout.vendor / "checking" / "llama.cpp"
+    build = patch_build(layout, second, "patch-check")
     try:
-        git_output(ensure_tree(layout, say), "worktree", "add", "--quiet", "--force", "--detach", str(beside), BASE)
+        git_output(ensure_tree(layout, say), "worktree", "add", "--quiet", "--force", "--detach", str(second), BASE)
         for group in groups_of(patches):
-            git_output(beside, "checkout", "--quiet", "--detach", BASE)
-            apply_series(beside, [layout.patches / patch.name for patch in group.below], lambda _line: None)
+            git_output(second, "checkout", "--quiet", "--detach", BASE)
+            apply_series(second, [layout.patches / patch.name for patch in group.below], lambda _line: None)
             for patch in group.patches:
                 if patch.name in chosen:
-                    apply_series(beside, [layout.patches / patch.name], say)
-                    _build_and_run(build, programs_since(beside, "HEAD~"), say)
+                    apply_series(second, [layout.patches / patch.name], say)
+                    _build_and_run(build, programs_since(second, "HEAD~"), say)
     finally:
-        shutil.rmtree(beside.parent, ignore_errors=True)
+        shutil.rmtree(second.parent, ignore_errors=True)
         git(layout.tree, "worktree", "prune")
 
 

@@ -18,7 +18,7 @@ HIDDEN = ".hidden"
 
 
 def libraries() -> Path:
-    """The folder beside the compiled module, which is found and not imported."""
+    """The folder next to the compiled module, which is found and not imported."""
     module = importlib.util.find_spec("_pyggml")
     if module is None or module.origin is None:
         raise SystemExit(f"{sys.executable} has no pyggml: install the wheel there first")

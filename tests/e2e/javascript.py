@@ -32,5 +32,5 @@ def javascript_command(program: Path) -> list[str | Path]:
         if done.returncode != 0:
             shutil.rmtree(folder)
             is_missing(f"npm could not install {PACKAGE}: {done.stderr[-300:]}")
-    # beside the package, where Node looks for it
+    # next to the package, where Node looks for it
     return [node.folder / "node", shutil.copy(program, folder)]

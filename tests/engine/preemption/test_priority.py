@@ -12,7 +12,7 @@ from tests.engine.harness import EngineHarness
 from tests.engine.invariants import watched
 
 LONG_CHAT = {"prompt": [100] * 120, "n_predict": -1, "ignore_eos": True, "stream": True, "n_keep": -1}
-#: It fits beside the long chat at no time.
+#: It fits with the long chat at no time.
 PROMPT = {"prompt": [200] * 200, "n_predict": 4, "ignore_eos": True}
 
 
