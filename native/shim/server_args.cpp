@@ -53,12 +53,8 @@ static void settle_params(common_params & params) {
     }
 }
 
-// A benchmark that is not served, and lookup caches for which llama.cpp aborts when it cannot open them.
-static void check_speculative(const common_params_speculative & speculative) {
-    if (speculative.has_synth()) {
-        throw std::invalid_argument("error: --spec-synth-len, --spec-synth-rates: pyggml-server accepts no guess at "
-                                    "random; use the stock llama-server for it");
-    }
+// llama.cpp aborts for a lookup cache that it cannot open.
+static void check_lookup_caches(const common_params_speculative & speculative) {
     const auto & types = speculative.types;
     if (std::find(types.begin(), types.end(), COMMON_SPECULATIVE_TYPE_NGRAM_CACHE) == types.end()) {
         return;
@@ -83,7 +79,7 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
             common_log_flush(common_log_main());
             throw std::invalid_argument(""); // the parser has said why
         }
-        check_speculative(args->params.speculative);
+        check_lookup_caches(args->params.speculative);
         settle_params(args->params);
         *out = args.release();
     });

@@ -317,6 +317,7 @@ HUB = (
     "--vision-gemma-4b-default",
     "--vision-gemma-12b-default",
 )
+UPSTREAM_UTILS = "../../vendor/ggml/llama.cpp/tools/server/tests/utils.py"  # of scripts/upstream-suite
 # what needs more than a value, or is served here only (TLS): the file that tests it, and how it is spelled there
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "--model-url": ("test_downloads.py", "-mu"),
@@ -333,6 +334,6 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "--models-preset": ("test_router_pages.py", "--models-preset"),
     "--ssl-key-file": ("../web/test_listen.py", "ssl_key_file"),
     "--ssl-cert-file": ("../web/test_listen.py", "ssl_cert_file"),
-    "--spec-synth-len": ("test_command_line.py", "--spec-synth-len"),
-    "--spec-synth-rates": ("test_command_line.py", "--spec-synth-rates"),
+    "--spec-synth-len": (UPSTREAM_UTILS, "--spec-synth-len"),
+    "--spec-synth-rates": (UPSTREAM_UTILS, "--spec-synth-rates"),
 }

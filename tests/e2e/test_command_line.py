@@ -134,13 +134,6 @@ def test_a_mistake_in_a_flag_of_our_own_reads_like_one_in_a_flag_of_stock(argume
     assert words.endswith("to show complete usage, run with -h\n")
 
 
-@pytest.mark.parametrize("arguments", [["--spec-synth-len", "2"], ["--spec-synth-rates", "0.9,0.5,0.1"]])
-def test_a_benchmark_of_guesses_is_left_to_stock(arguments: list[str]) -> None:
-    code, _, words = outcome(our_program(), "-m", "model.gguf", "--spec-type", "ngram-simple", *arguments)
-    assert code == 1
-    assert words.endswith("pyggml-server accepts no guess at random; use the stock llama-server for it\n")
-
-
 @pytest.mark.parametrize("flag", ["--lookup-cache-static", "--lookup-cache-dynamic"])
 def test_a_lookup_cache_that_is_not_there_ends_the_start_with_its_name(flag: str) -> None:
     code, _, words = outcome(our_program(), "-m", "model.gguf", "--spec-type", "ngram-cache", flag, "no/such/file")
