@@ -13,13 +13,13 @@ from build_support.tree import BASE
 
 #: Writes a small model of every architecture.
 MODEL_WRITER = "test-llama-archs"
-ALL_MODELS, FEW_MODELS, ONE_MODEL = "ALL_MODELS", "FEW_MODELS", "ONE_MODEL"
+ALL_MODELS, FEW_MODELS, ONE_MODEL, HYBRID_MODEL = "ALL_MODELS", "FEW_MODELS", "ONE_MODEL", "HYBRID_MODEL"
 #: A folder with a library that must not be loaded.
 PLANTED = "PLANTED"
 #: What a program takes; one that is not named here takes nothing.
 ARGUMENTS = {
     "test-backend-search-path": (PLANTED,),
-    "test-graph-width": (ONE_MODEL,),
+    "test-graph-width": (ONE_MODEL, HYBRID_MODEL),
     "test-host-memory": (ONE_MODEL,),
     "test-memory-async-copy": (ALL_MODELS,),
     "test-memory-n-cells": (ALL_MODELS,),
@@ -49,7 +49,7 @@ def _programs(tree: Path, since: str, what: str) -> list[str]:
 
 
 def take_models(programs: list[str]) -> bool:
-    return any({ALL_MODELS, FEW_MODELS, ONE_MODEL} & set(ARGUMENTS.get(name, ())) for name in programs)
+    return any({ALL_MODELS, FEW_MODELS, ONE_MODEL, HYBRID_MODEL} & set(ARGUMENTS.get(name, ())) for name in programs)
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Programs:
             ALL_MODELS: str(self.models / "all"),
             FEW_MODELS: str(self.models / "few"),
             ONE_MODEL: str(self.models / "few" / f"{FEW[0]}.gguf"),
+            HYBRID_MODEL: str(self.models / "few" / f"{FEW[3]}.gguf"),
         }
         words = [places.get(word, word) for word in ARGUMENTS.get(name, ())]
         device = "cpu" if simdev is None else "simdev"

@@ -292,5 +292,5 @@ def test_a_state_comes_in_parts_and_the_restore_brings_what_is_left(staged: Cont
 
 
 def test_a_part_of_no_bytes_is_refused(parked: Transfer) -> None:
-    with pytest.raises(InvalidArgumentError, match="a part of 0 bytes"):
+    with pytest.raises(InvalidArgumentError, match="n_bytes is 0"):
         parked.prefetch(0)
