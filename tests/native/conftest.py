@@ -19,10 +19,17 @@ OLD_HEADERS = ("ggml/include", "ggml/src/ggml-impl.h", "ggml/src/ggml-backend-im
 
 
 def run(command: list[str | Path], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a command with simdev's variables from `env` only. Output is captured; a command that hangs is an error."""
+    """Runs a command with simdev's variables from `env` only. Output is captured, whatever bytes are in it; a command
+    that hangs is an error."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SIMDEV_", "GGML_BACKEND_"))}
     return subprocess.run(
-        command, env=clean | dict(env or {}), capture_output=True, text=True, check=False, timeout=LIMIT_S
+        command,
+        env=clean | dict(env or {}),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=LIMIT_S,
     )
 
 

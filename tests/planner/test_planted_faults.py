@@ -13,6 +13,8 @@ from pyggml_server.planner.plan import (
     Action,
     DropIdlePrompt,
     FailContext,
+    Fetch,
+    Forget,
     GiveBackBuffer,
     HoldPrompt,
     Park,
@@ -20,6 +22,7 @@ from pyggml_server.planner.plan import (
     Recompute,
     Refill,
     Restore,
+    Spill,
     TrimStarted,
     WaitForPark,
 )
@@ -372,6 +375,36 @@ def test_a_request_that_ends_twice_is_caught() -> None:
     request.endings.append("failed")
     with pytest.raises(InvariantError, match="every request ends exactly once"):
         engine.run_out(1)
+
+
+def ordering_too(kind: Callable[[int, Reason], Action], phase: SlotPhase) -> Decide:
+    """`decide`, and once somebody is parked this order for a slot of that phase without a copy or another order."""
+
+    def change(view: View, plan: Plan) -> list[Action]:
+        ordered = {action.slot_id for action in plan.actions}
+        free = (s for s in view.slots if s.phase is phase and not s.has_transfer_in_flight and s.slot_id not in ordered)
+        slot = next(free, None) if first(view, SlotPhase.PREEMPTED) is not None else None
+        return [*plan.actions, kind(slot.slot_id, Reason.NEXT_PARK)] if slot else list(plan.actions)
+
+    return changed(change)
+
+
+DISK = Setup(n_cells=100, n_batch=32, kept_share=0.0, ram_limit=500, disk_limit=500)
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "setup", "name"),
+    [
+        (Spill, SlotPhase.GENERATING, DISK, "only a whole parked state goes to a file"),
+        (Spill, SlotPhase.PREEMPTED, replace(DISK, disk_limit=0), "the disk is never over its limit"),
+        (Fetch, SlotPhase.PREEMPTED, DISK, "only what is in a file is read"),
+        (Forget, SlotPhase.PREEMPTED, DISK, "only what host memory cannot take back is given up"),
+    ],
+)
+def test_a_file_that_no_rule_asks_for_is_caught(
+    kind: Callable[[int, Reason], Action], phase: SlotPhase, setup: Setup, name: str
+) -> None:
+    assert broken(ordering_too(kind, phase), setup) == name
 
 
 def names_of_invariants() -> set[str]:

@@ -10,9 +10,18 @@ import numpy.typing as npt
 import pytest
 
 from pyggml import Batch, Context, ContextParams, Model
+from pyggml.ffi import lib
+from pyggml.model import start_backend
 
 MakeContext = Callable[..., Context]
 Tokens = npt.NDArray[np.int32]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _log_is_ours() -> None:
+    """A server that a test of this process started has taken llama.cpp's log over."""
+    start_backend()
+    lib.pyggml_log_install()
 
 
 @pytest.fixture(scope="session")

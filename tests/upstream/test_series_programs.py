@@ -26,6 +26,7 @@ WITHOUT_MODEL = (
     "test-kv-cells",
     "test-kv-pos-cells",
     "test-logits-top",
+    "test-program-options",
     "test-seq-staging",
 )
 # it takes a folder, and has a test of its own
