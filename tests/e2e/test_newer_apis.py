@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import ask, assert_same_answer, unmeant_differences
+from tests.e2e.comparing import CLEAR_QUESTION, ask, assert_same_answer, unmeant_differences
 from tests.e2e.conftest import StartServer
 from tests.e2e.framed import told
 from tests.e2e.program import ServerProcess
 from tests.e2e.sse import post_stream
 
 GREEDY = {"temperature": 0, "seed": 1}
-HI = [{"role": "user", "content": "Hi"}]
+HI = [{"role": "user", "content": CLEAR_QUESTION}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 RESPONSE = {"input": "Hi", "max_output_tokens": 6, **GREEDY}
 MESSAGE = {"messages": HI, "max_tokens": 6, **GREEDY}

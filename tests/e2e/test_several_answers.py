@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import assert_same_answer
+from tests.e2e.comparing import CLEAR_QUESTION, assert_same_answer
 from tests.e2e.conftest import StartServer
 from tests.e2e.program import ServerProcess
 
 COMPLETION = {"prompt": "1, 2, 3, 4, 5, 6, 7, 8, 9,", "n": 3, "n_predict": 10, "seed": 5, "cache_prompt": False}
-# No near tie among its most probable tokens: last bits depend on where in the pool the cells lie, and so on what ran before.
-CLEAR = "Repeat: a, b, c, d, e, f"
-CHAT = {"messages": [{"role": "user", "content": CLEAR}], "n": 2, "max_tokens": 8, "seed": 5, "cache_prompt": False}
+CHAT = {
+    "messages": [{"role": "user", "content": CLEAR_QUESTION}],
+    "n": 2,
+    "max_tokens": 8,
+    "seed": 5,
+    "cache_prompt": False,
+}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.comparing import CLEAR_QUESTION
 from tests.e2e.program import ServerProcess
 from tests.e2e.sse import post_stream
 
-CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+CHAT = {
+    "messages": [{"role": "user", "content": CLEAR_QUESTION}],
+    "max_tokens": 6,
+    "temperature": 0,
+    "ignore_eos": True,
+}
 COMPLETION = {"prompt": "1, 2, 3,", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 BOTH = [("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)]
 
