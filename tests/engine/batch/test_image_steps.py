@@ -150,10 +150,8 @@ def test_several_answers_share_the_images_of_their_prompt(plain: EngineHarness, 
         assert "resumed" in parked.notices()
 
 
-def test_the_next_turn_keeps_the_image_and_another_image_is_not_taken_for_it(
-    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((6, 7), (7,))]
+def noted_encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which picture of its request was encoded, for each that is from here on."""
     encoded: list[int] = []
     encode = Media.encode
 
@@ -162,6 +160,14 @@ def test_the_next_turn_keeps_the_image_and_another_image_is_not_taken_for_it(
         encode(media, i)
 
     monkeypatch.setattr(Media, "encode", noted)
+    return encoded
+
+
+def test_the_next_turn_keeps_the_image_and_another_image_is_not_taken_for_it(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((6, 7), (7,))]
+    encoded = noted_encodings(monkeypatch)
     with EngineHarness(argv(model, "--cache-ram", "0")) as harness:
         first = harness.run(**greedy(harness, 6, cache_prompt=True)).result()
         turn = harness.run(**greedy(harness, 6, 7, cache_prompt=True))
@@ -243,14 +249,7 @@ def test_a_prompt_with_images_goes_to_the_prompt_cache_and_comes_back(
 ) -> None:
     """One slot: every chat takes it from the one before."""
     expected = [plain.run(**greedy(plain, *seeds)).text() for seeds in ((12, 13), (12, 14))]
-    encoded: list[int] = []
-    encode = Media.encode
-
-    def noted(media: Media, i: int) -> None:
-        encoded.append(i)
-        encode(media, i)
-
-    monkeypatch.setattr(Media, "encode", noted)
+    encoded = noted_encodings(monkeypatch)
     with EngineHarness(argv(model, "-np", "1")) as harness:
         first = harness.run(**greedy(harness, 12, 13, cache_prompt=True))
         for other in ("Something else altogether, and long enough", "And then something else again"):

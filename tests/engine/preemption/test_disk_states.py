@@ -201,14 +201,20 @@ class SlowDisk:
         monkeypatch.setattr(os, "pwrite", slow)
 
 
+def while_it_is_written(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> tuple[SlowDisk, Running, Running]:
+    """The disk, the chat whose state it has begun to write, and an endless neighbour that needs its host memory."""
+    disk = SlowDisk(monkeypatch)
+    chat = parked_chat(harness)
+    neighbour = harness.start(**ENDLESS, id_slot=1)
+    assert disk.has_begun.wait(TIMEOUT_S)
+    return disk, chat, neighbour
+
+
 def test_nobody_waits_for_a_slow_disk_and_what_is_parked_meanwhile_is_in_host_memory(
     smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine(smollm2_path, tmp_path) as harness:
-        disk = SlowDisk(monkeypatch)
-        chat = parked_chat(harness)
-        neighbour = harness.start(**ENDLESS, id_slot=1)
-        assert disk.has_begun.wait(TIMEOUT_S)
+        disk, chat, neighbour = while_it_is_written(harness, monkeypatch)
         harness.wait_for_tokens(neighbour, neighbour.n_tokens() + 20)
         assert not harness.engine.snapshot().slots[0].is_on_disk
         disk.may_end.set()
@@ -223,10 +229,7 @@ def test_a_chat_that_is_cancelled_while_it_is_written_gives_everything_back(
     smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine(smollm2_path, tmp_path) as harness:
-        disk = SlowDisk(monkeypatch)
-        chat = parked_chat(harness)
-        neighbour = harness.start(**ENDLESS, id_slot=1)
-        assert disk.has_begun.wait(TIMEOUT_S)
+        disk, chat, neighbour = while_it_is_written(harness, monkeypatch)
         harness.cancel(chat)
         disk.may_end.set()
         harness.wait(chat)
