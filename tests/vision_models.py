@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -43,8 +44,8 @@ class VisionModel:
 
 def write_gemma_like(folder: Path) -> VisionModel:
     """Two layers of Gemma 3 and its encoder."""
-    text = _File(folder / "gemma.gguf", "gemma3", seed=1)
-    _add_text_model(text)
+    text = ModelFile(folder / "gemma.gguf", "gemma3", seed=1)
+    add_text_model(text)
     text.writer.add_key_length(N_EMBD // N_HEAD)
     text.writer.add_value_length(N_EMBD // N_HEAD)
     text.writer.add_sliding_window(WINDOW)
@@ -66,8 +67,8 @@ def write_gemma_like(folder: Path) -> VisionModel:
 
 def write_qwen_like(folder: Path) -> VisionModel:
     """Two layers of Qwen2-VL and its encoder."""
-    text = _File(folder / "qwen.gguf", "qwen2vl", seed=2)
-    _add_text_model(text)
+    text = ModelFile(folder / "qwen.gguf", "qwen2vl", seed=2)
+    add_text_model(text)
     text.writer.add_rope_dimension_sections([4, 6, 6, 0])
     for i in range(2):
         for name in ("attn_norm", "ffn_norm"):
@@ -117,7 +118,7 @@ def png_of(width: int, height: int, rows: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
-class _File:
+class ModelFile:
     """A GGUF file in the making."""
 
     def __init__(self, path: Path, architecture: str, seed: int) -> None:
@@ -125,9 +126,9 @@ class _File:
         self._path = path
         self._random = np.random.default_rng(seed)
 
-    def random(self, name: str, *shape: int, n_silent: int = 0) -> None:
+    def random(self, name: str, *shape: int, n_silent: int = 0, dtype: type = np.float32) -> None:
         """`n_silent`: so many rows of it are zero."""
-        values = self._random.normal(0, 0.3, shape).astype(np.float32)
+        values: np.ndarray[Any, Any] = self._random.normal(0, 0.3, shape).astype(dtype)
         values[:n_silent] = 0.0
         self.writer.add_tensor(name, values)
 
@@ -158,7 +159,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
     return len(tokens)
 
 
-def _add_text_model(file: _File) -> None:
+def add_text_model(file: ModelFile) -> None:
     """The vocabulary, sizes, and what all layers have."""
     n_vocab = _add_vocabulary(file.writer)
     file.writer.add_context_length(N_CTX)
@@ -179,9 +180,9 @@ def _add_text_model(file: _File) -> None:
         file.random(f"blk.{i}.ffn_down.weight", N_EMBD, N_FF)
 
 
-def _eyes(path: Path, projector: str, image_size: int, patch_size: int) -> _File:
+def _eyes(path: Path, projector: str, image_size: int, patch_size: int) -> ModelFile:
     """An encoder with one layer, and without what its kind has of its own."""
-    file = _File(path, "clip", seed=3)
+    file = ModelFile(path, "clip", seed=3)
     file.writer.add_bool("clip.has_vision_encoder", True)
     file.writer.add_string("clip.projector_type", projector)
     file.writer.add_bool("clip.use_gelu", True)

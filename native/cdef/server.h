@@ -65,7 +65,7 @@ typedef struct pyggml_server_info {
     int32_t checkpoint_min_step;
     int32_t cache_ram_mib;
     int32_t is_async;
-    int32_t sees;
+    int32_t has_media;
     int32_t cache_idle_slots;
 } pyggml_server_info;
 
@@ -81,6 +81,7 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_EMBEDDING      = 6,
     PYGGML_REQUEST_OAI_EMBEDDING  = 7,
     PYGGML_REQUEST_RERANK         = 8,
+    PYGGML_REQUEST_TRANSCRIPTION  = 9,
 };
 
 enum pyggml_translation {
@@ -102,8 +103,8 @@ enum pyggml_description {
 };
 
 int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                     const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
-                                     pyggml_error * err);
+                                     const char * file, size_t file_size, const int32_t * is_abandoned,
+                                     pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err);
 void pyggml_request_free(pyggml_request * request);
 
 typedef struct pyggml_request_info {

@@ -79,6 +79,12 @@ void pyggml_budget::check(size_t n_bytes) {
     }
 }
 
+void pyggml_widen_budget(int64_t cpu_us, int64_t n_bytes) {
+    if (current != nullptr) {
+        current->widen(cpu_us, n_bytes);
+    }
+}
+
 void pyggml_give_memory_back() {
     malloc_trim(0);
 }

@@ -35,6 +35,11 @@ class pyggml_budget {
     // Why it threw, or NULL. llama.cpp may have caught that and made some other error of it.
     const char * exceeded() const { return why; }
 
+    void widen(int64_t cpu_us, int64_t n_bytes) {
+        cpu_end_us += cpu_us;
+        limits.bytes += n_bytes;
+    }
+
     // For `operator new` and `operator delete`.
     void check(size_t n_bytes);
     void take(size_t n_bytes) { taken_bytes += int64_t(n_bytes); }
@@ -52,6 +57,8 @@ class pyggml_budget {
     uint32_t             n_until_look = 0;
 };
 
+// Lets the call that this thread works on take so much more, which what it reads asks for.
+void pyggml_widen_budget(int64_t cpu_us, int64_t n_bytes);
 // After a budget was exceeded: what was freed goes to the system at once. Milliseconds.
 void pyggml_give_memory_back();
 

@@ -93,7 +93,7 @@ typedef struct pyggml_server_info {
     int32_t checkpoint_min_step; // tokens between two of them
     int32_t cache_ram_mib; // -1: no limit, 0: no prompt cache
     int32_t is_async;      // a device computes the whole model, so that a decode returns before it has ended
-    int32_t sees;          // prompts may have images
+    int32_t has_media;     // prompts may have images or sounds
     int32_t cache_idle_slots; // idle slots move to the prompt cache when a task starts
 } pyggml_server_info;
 
@@ -111,6 +111,7 @@ enum pyggml_request_kind {
     PYGGML_REQUEST_EMBEDDING      = 6,
     PYGGML_REQUEST_OAI_EMBEDDING  = 7,
     PYGGML_REQUEST_RERANK         = 8,
+    PYGGML_REQUEST_TRANSCRIPTION  = 9,
 };
 
 enum pyggml_translation {
@@ -131,12 +132,13 @@ enum pyggml_description {
     PYGGML_DESCRIBE_ADAPTERS = 2,
 };
 
+// `file`: the sound that came with a transcription's body, or NULL.
 // A refused request is no error of the call: *out stays NULL and `refusal` is llama-server's JSON error object. Refused
 // too is a body that takes more time, memory or stack than an honest one of its size could. Another thread may set
 // *is_abandoned (or the pointer is NULL): nobody waits for the result, so the call ends soon.
 PYGGML_API int  pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                     const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
-                                     pyggml_error * err);
+                                     const char * file, size_t file_size, const int32_t * is_abandoned,
+                                     pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err);
 PYGGML_API void pyggml_request_free(pyggml_request * request);
 
 typedef struct pyggml_request_info {

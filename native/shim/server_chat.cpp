@@ -147,8 +147,8 @@ json pyggml_chat_to_completion(const pyggml_server & server, task_response_type 
     }
     tidy_tools(chat);
     choose_tools(chat);
-    if (pyggml_sees(server)) {
-        pyggml_refuse_remote_images(chat);
+    if (server.media) {
+        pyggml_refuse_remote_media(chat);
     }
     json data = oaicompat_chat_params_parse(chat, server.chat_params, files);
     if (!chat.contains("continue_final_message") && is_prefilled(server, chat)) {

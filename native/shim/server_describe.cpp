@@ -50,7 +50,7 @@ static json models(const pyggml_server & server) {
         { "type", "model" },
         { "description", "" },
         { "tags", json::array({ "" }) },
-        { "capabilities", pyggml_sees(server) ? json::array({ "completion", "multimodal" }) : json::array({ "completion" }) },
+        { "capabilities", server.media ? json::array({ "completion", "multimodal" }) : json::array({ "completion" }) },
         { "parameters", "" },
         { "details", details },
     };
@@ -71,7 +71,7 @@ static json props(const pyggml_server & server) {
         { "model_alias", server.model_name },
         { "model_ftype", std::string(llama_ftype_name(llama_model_ftype(server.model))) },
         { "model_path", params.model.path },
-        { "modalities", { { "vision", pyggml_sees(server) }, { "video", false }, { "audio", false } } },
+        { "modalities", { { "vision", pyggml_sees(server) }, { "video", false }, { "audio", pyggml_hears(server) } } },
         { "media_marker", std::string(get_media_marker()) },
         { "endpoint_slots", params.endpoint_slots },
         { "endpoint_props", params.endpoint_props },

@@ -122,7 +122,7 @@ static void load_templates(pyggml_server & server) {
     chat.chat_template_kwargs     = params.default_template_kwargs;
     chat.tmpls                    = std::move(templates);
     chat.allow_image              = pyggml_sees(server);
-    chat.allow_audio              = false;
+    chat.allow_audio              = pyggml_hears(server);
     chat.allow_video              = false;
     chat.enable_thinking          = thinking;
     chat.reasoning_budget         = params.sampling.reasoning_budget_tokens;
@@ -218,7 +218,7 @@ extern "C" int pyggml_server_get_info(const pyggml_server * server, pyggml_serve
         out->checkpoint_min_step     = params.checkpoint_min_step;
         out->cache_ram_mib           = params.cache_ram_mib;
         out->is_async                = is_async(*server);
-        out->sees                    = pyggml_sees(*server);
+        out->has_media               = server->media != nullptr;
         out->cache_idle_slots        = params.cache_idle_slots;
     });
 }

@@ -1,4 +1,4 @@
-// Images of prompts: loading their encoder, encoding them, decoding what that gave. Loading and decoding on the engine
+// Images and sounds of prompts: loading their encoder, encoding them, decoding what that gave. Loading and decoding on the engine
 // thread; encoding on one other thread.
 #include "server_media.hpp"
 
@@ -74,9 +74,6 @@ void pyggml_media_load(pyggml_server & server) {
                                  "': see the log; it must be the --mmproj file of this very model");
     }
     SRV_INF("loaded multimodal model, '%s'\n", path.c_str());
-    if (mtmd_support_audio(server.media.get())) {
-        SRV_WRN("%s", "audio is not supported yet: the audio part of --mmproj is not used\n");
-    }
     // without video ffmpeg is never asked what a file may be
     server.init_opt.video_params.ffmpeg_bin_dir = "/nonexistent";
     settle_for_images(server.params);
@@ -84,6 +81,10 @@ void pyggml_media_load(pyggml_server & server) {
 
 bool pyggml_sees(const pyggml_server & server) {
     return server.media && mtmd_support_vision(server.media.get());
+}
+
+bool pyggml_hears(const pyggml_server & server) {
+    return server.media && mtmd_support_audio(server.media.get());
 }
 
 // -- one prompt ------------------------------------------------------------------------------------------------------
@@ -111,12 +112,12 @@ pyggml_media_prompt::pyggml_media_prompt(const pyggml_server & server, server_to
         // llama.cpp ends the process for this one
         const int32_t n_together = std::min(runs[i].n_tokens, n_batch);
         if (n_together > n_ubatch && mtmd_decode_use_non_causal(server.media.get(), chunk(i))) {
-            throw std::invalid_argument(string_format("the image takes %d tokens, which this model decodes together: "
+            throw std::invalid_argument(string_format("the image or sound takes %d tokens, which this model decodes together: "
                                                       "raise --ubatch-size, which is %d", n_together, n_ubatch));
         }
     }
     if (!runs.empty() && size_t(runs.back().start + runs.back().n_tokens) == tokens.size()) {
-        throw std::invalid_argument("the prompt ends with an image: put some text behind it");
+        throw std::invalid_argument("the prompt ends with an image or a sound: put some text behind it");
     }
 }
 
@@ -163,7 +164,7 @@ extern "C" int pyggml_media_encode(pyggml_media * media, int32_t i, pyggml_error
             ++end;
         }
         if (end == size_t(i) || mtmd_batch_encode(batch.get()) != 0) {
-            throw std::runtime_error("failed to encode an image: see the log");
+            throw std::runtime_error("failed to encode an image or a sound: see the log");
         }
         const std::lock_guard<std::mutex> lock(prompt.mutex);
         std::fill(prompt.encoded.begin() + i, prompt.encoded.begin() + long(end), batch);
@@ -178,7 +179,7 @@ extern "C" int pyggml_media_decode(pyggml_server * server, const pyggml_row * ro
         const auto             batch  = prompt.take(size_t(i));
         float *                embd   = batch ? mtmd_batch_get_output_embd(batch.get(), prompt.chunk(size_t(i))) : nullptr;
         if (embd == nullptr) {
-            throw std::logic_error("this image is not encoded");
+            throw std::logic_error("this run is not encoded");
         }
         llama_set_embeddings(server->ctx, false);
         pyggml_use_adapters(server->ctx, *row);

@@ -1,6 +1,6 @@
-// Images in prompts (--mmproj): what of a prompt they are, and their way into the context.
+// Images and sounds in prompts (--mmproj): what of a prompt they are, and their way into the context.
 //
-// An image takes consecutive tokens of its task's prompt, each LLAMA_TOKEN_NULL: a run. It is encoded, which needs no
+// An image, or half a minute or so of a sound, takes consecutive tokens of its task's prompt, each LLAMA_TOKEN_NULL: a run. It is encoded, which needs no
 // context and may be done on any one other thread, and then decoded as one step. With M-RoPE a run takes
 // fewer positions than tokens.
 #pragma once
@@ -11,16 +11,16 @@
 extern "C" {
 #endif
 
-typedef struct pyggml_media pyggml_media; // a prompt's images; outlives its task, and not its server
+typedef struct pyggml_media pyggml_media; // a prompt's images and sounds; outlives its task, and not its server
 
 typedef struct pyggml_media_run {
     int32_t      start;    // of the prompt's tokens
     int32_t      n_tokens; // cells that it takes
     int32_t      n_pos;    // positions that it takes
-    const char * id;       // of the image's content; valid as long as the media
+    const char * id;       // of the file's content; valid as long as the media
 } pyggml_media_run;
 
-// The images of the task's prompt, which the tasks of one prompt share; NULL where it has none.
+// Those of the task's prompt, which the tasks of one prompt share; NULL where it has none.
 PYGGML_API int     pyggml_task_media(const pyggml_task * task, pyggml_media ** out, pyggml_error * err);
 PYGGML_API void    pyggml_media_free(pyggml_media * media);
 PYGGML_API int32_t pyggml_media_n_runs(const pyggml_media * media);

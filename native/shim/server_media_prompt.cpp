@@ -1,5 +1,7 @@
-// Prompts with images, as bodies have them, to tokens. Any thread.
+// Prompts with images and sounds, as bodies have them, to tokens. Any thread.
 #include "server_media.hpp"
+
+#include "budget.hpp"
 
 #include "base64.hpp"
 
@@ -10,28 +12,46 @@ using json = common_json;
 static constexpr const char * TEXT_KEY = "prompt_string";
 static constexpr const char * DATA_KEY = "multimodal_data";
 
-static constexpr int64_t N_LARGE_PIXELS = 16 << 20;
+static constexpr int64_t N_LARGE_PIXELS    = 16 << 20;
+static constexpr int64_t N_LARGE_SAMPLES   = 10 << 20; // ten minutes
+static constexpr int64_t BYTES_PER_SAMPLE  = 32; // the samples themselves, copies, spectra
+static constexpr int64_t CPU_NS_PER_SAMPLE = 2000;
+
+static int64_t n_samples_of(const pyggml_server & server, const raw_buffer & file) {
+    const int sample_rate = pyggml_hears(server) ? mtmd_get_audio_sample_rate(server.media.get()) : 0;
+    if (sample_rate <= 0) {
+        throw std::invalid_argument("Failed to load image or audio file: this model does not hear");
+    }
+    return pyggml_n_samples(file, sample_rate);
+}
 
 static server_tokens tokenize_with_files(const pyggml_server & server, const std::string & prompt,
                                          const std::vector<raw_buffer> & files, bool is_count = false) {
-    static std::mutex            large_images; // reading one takes a gigabyte: one after the other
-    std::unique_lock<std::mutex> lock(large_images, std::defer_lock);
-    int64_t                      n_pixels = 0;
+    static std::mutex            large_files; // reading one takes a gigabyte: one after the other
+    std::unique_lock<std::mutex> lock(large_files, std::defer_lock);
+    int64_t                      n_pixels = 0, n_samples = 0;
     for (const raw_buffer & file : files) {
-        n_pixels += pyggml_n_pixels(file);
+        if (pyggml_is_sound(file)) {
+            n_samples += n_samples_of(server, file);
+        } else {
+            n_pixels += pyggml_n_pixels(file);
+        }
     }
-    if (n_pixels > N_LARGE_PIXELS) {
+    if (n_pixels > N_LARGE_PIXELS || n_samples > N_LARGE_SAMPLES) {
         lock.lock();
     }
     for (const raw_buffer & file : files) {
-        pyggml_check_image(file);
+        if (!pyggml_is_sound(file)) {
+            pyggml_check_image(file);
+        }
     }
+    pyggml_widen_budget(n_samples * CPU_NS_PER_SAMPLE / 1000, n_samples * BYTES_PER_SAMPLE);
     return process_mtmd_prompt(server.media.get(), prompt, files, server.init_opt, is_count);
 }
 
 static server_tokens tokenize_one(const pyggml_server & server, const json & prompt) {
     const bool has_data = prompt.is_object() && prompt.contains(TEXT_KEY) && prompt.contains(DATA_KEY);
-    if (!has_data || !pyggml_sees(server)) {
+    if (!has_data || !server.media) {
         return tokenize_input_subprompt(server.vocab, nullptr, prompt, true, true, server.init_opt);
     }
     std::vector<raw_buffer> files;
@@ -45,7 +65,7 @@ static server_tokens tokenize_one(const pyggml_server & server, const json & pro
 std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server, const json & prompt,
                                                    const std::vector<raw_buffer> & files, bool is_chat) {
     std::vector<server_tokens> all;
-    if (is_chat && pyggml_sees(server)) {
+    if (is_chat && server.media) {
         all.push_back(tokenize_with_files(server, prompt.get<std::string>(), files));
     } else if (prompt.is_array() && !json_is_array_and_contains_numbers(prompt)) {
         for (const auto & one : prompt) {
@@ -59,7 +79,7 @@ std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server,
 
 size_t pyggml_count_prompt(const pyggml_server & server, const std::string & prompt,
                            const std::vector<raw_buffer> & files) {
-    if (pyggml_sees(server)) {
+    if (server.media) {
         return tokenize_with_files(server, prompt, files, true).size();
     }
     return tokenize_mixed(server.vocab, prompt, true, true).size();
@@ -73,21 +93,27 @@ llama_tokens pyggml_all_tokens(const server_tokens & tokens) {
     return out;
 }
 
-// -- images by address -----------------------------------------------------------------------------------------------
+// -- media by address ------------------------------------------------------------------------------------------------
 
-static bool is_remote_image(const json & part) {
-    if (!part.is_object() || json_value(part, "type", std::string()) != "image_url") {
-        return false;
-    }
-    const json image = json_value(part, "image_url", json::object());
-    return image.is_object() && json_value(image, "url", std::string()).rfind("http", 0) == 0;
+static bool is_address(const json & holder, const char * key) {
+    return holder.is_object() && json_value(holder, key, std::string()).rfind("http", 0) == 0;
 }
 
-void pyggml_refuse_remote_images(const json & chat) {
+static bool is_remote(const json & part) {
+    const std::string type = part.is_object() ? json_value(part, "type", std::string()) : std::string();
+    if (type != "image_url" && type != "input_audio") {
+        return false;
+    }
+    const json media    = json_value(part, type, json::object());
+    const bool has_data = type == "input_audio" && media.is_object() && media.contains("data");
+    return is_address(media, has_data ? "data" : "url");
+}
+
+void pyggml_refuse_remote_media(const json & chat) {
     for (const auto & message : json_value(chat, "messages", json::array())) {
         const json content = message.is_object() ? json_value(message, "content", json()) : json();
         for (const auto & part : content.is_array() ? content : json::array()) {
-            if (is_remote_image(part)) {
+            if (is_remote(part)) {
                 throw std::invalid_argument("Failed to download image: send it as a data URI");
             }
         }

@@ -46,6 +46,7 @@ static task_response_type response_type(int kind) {
         case PYGGML_REQUEST_OAI_RESPONSES:  return TASK_RESPONSE_TYPE_OAI_RESP;
         case PYGGML_REQUEST_ANTHROPIC:      return TASK_RESPONSE_TYPE_ANTHROPIC;
         case PYGGML_REQUEST_OAI_EMBEDDING:  return TASK_RESPONSE_TYPE_OAI_EMBD;
+        case PYGGML_REQUEST_TRANSCRIPTION:  return TASK_RESPONSE_TYPE_OAI_ASR;
         case PYGGML_REQUEST_INFILL:
         case PYGGML_REQUEST_EMBEDDING:
         case PYGGML_REQUEST_RERANK:         return TASK_RESPONSE_TYPE_NONE;
@@ -157,6 +158,11 @@ static bool is_chat(task_response_type type) {
            type == TASK_RESPONSE_TYPE_ANTHROPIC;
 }
 
+// Whether its prompt is that of a chat, with the files that came with it.
+static bool has_chat_prompt(task_response_type type) {
+    return is_chat(type) || type == TASK_RESPONSE_TYPE_OAI_ASR;
+}
+
 // What frames the events of the APIs that have frames; NULL for the others.
 static std::unique_ptr<pyggml_answer> new_answer(const pyggml_request & request, const std::string & completion_id) {
     const pyggml_server & server = *request.server;
@@ -175,7 +181,7 @@ static void add_tasks(pyggml_request & request, const json & data, const std::ve
     const pyggml_server & server = *request.server;
     log_prompt(server.params.path_prompts_log_dir, data.at("prompt"));
     pyggml_check_token_numbers(server, data.at("prompt"));
-    auto inputs = pyggml_tokenize_prompts(server, data.at("prompt"), files, is_chat(request.res_type));
+    auto inputs = pyggml_tokenize_prompts(server, data.at("prompt"), files, has_chat_prompt(request.res_type));
     auto delimiters = common_chat_msg_delimiters_parse(json_value(data, "message_delimiters", json::array()));
     delimiters.tokenize(server.vocab);
     const int id_slot = json_value(data, "id_slot", -1);
@@ -197,14 +203,16 @@ static void add_tasks(pyggml_request & request, const json & data, const std::ve
 }
 
 // The tasks of a body, in the request.
-static void read_body(pyggml_request & request, const std::string & body) {
+static void read_body(pyggml_request & request, const std::string & body, const raw_buffer * file) {
     if (pyggml_embeds(request.type)) {
         pyggml_add_embedding_tasks(request, body);
         return;
     }
     json                    data;
     std::vector<raw_buffer> files;
-    if (request.type == SERVER_TASK_TYPE_INFILL) {
+    if (request.res_type == TASK_RESPONSE_TYPE_OAI_ASR) {
+        data = pyggml_transcription_to_completion(*request.server, body, file, files);
+    } else if (request.type == SERVER_TASK_TYPE_INFILL) {
         data = pyggml_infill_to_completion(*request.server, body);
     } else {
         data = json::parse(body);
@@ -217,8 +225,8 @@ static void read_body(pyggml_request & request, const std::string & body) {
 }
 
 extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, const char * body, size_t size,
-                                    const int32_t * is_abandoned, pyggml_request ** out, pyggml_bytes * refusal,
-                                    pyggml_error * err) {
+                                    const char * file, size_t file_size, const int32_t * is_abandoned,
+                                    pyggml_request ** out, pyggml_bytes * refusal, pyggml_error * err) {
     *out     = nullptr;
     *refusal = {};
     return pyggml_guard(err, [&] {
@@ -227,8 +235,10 @@ extern "C" int pyggml_request_parse(const pyggml_server * server, int kind, cons
         request->res_type  = response_type(kind);
         request->type      = task_type(kind);
         request->created_s = int64_t(std::time(nullptr));
-        const auto limits = pyggml_limits_for_body(size, is_abandoned);
-        if (!pyggml_refused_by(refusal, limits, [&] { read_body(*request, std::string(body, size)); })) {
+        const auto       limits = pyggml_limits_for_body(size + file_size, is_abandoned);
+        const raw_buffer upload(file, file + file_size);
+        const auto       read = [&] { read_body(*request, std::string(body, size), file == nullptr ? nullptr : &upload); };
+        if (!pyggml_refused_by(refusal, limits, read)) {
             *out = request.release();
         }
     });
@@ -241,7 +251,7 @@ extern "C" void pyggml_request_free(pyggml_request * request) {
 extern "C" void pyggml_request_get_info(const pyggml_request * request, pyggml_request_info * out) {
     out->n_tasks             = int32_t(request->formatters.size());
     out->stream              = request->stream;
-    out->ends_with_done      = pyggml_is_openai(request->res_type);
+    out->ends_with_done      = pyggml_is_openai(request->res_type) || request->res_type == TASK_RESPONSE_TYPE_OAI_ASR;
     out->sse_ping_interval_s = request->sse_ping_interval_s;
 }
 

@@ -67,6 +67,11 @@ void pyggml_check_token_numbers(const pyggml_server & server, const common_json 
 common_json pyggml_chat_to_completion(const pyggml_server & server, task_response_type type, const common_json & body,
                                       std::vector<raw_buffer> & files);
 
+// A transcription's body becomes one whose prompt has the sound in it. `file` may be NULL. Throws as above, and
+// pyggml_request_refused where the model does not hear.
+common_json pyggml_transcription_to_completion(const pyggml_server & server, const std::string & body,
+                                               const raw_buffer * file, std::vector<raw_buffer> & files);
+
 // A Responses body as a body of chat completions.
 common_json pyggml_responses_to_chat(const common_json & body);
 

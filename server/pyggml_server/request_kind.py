@@ -17,10 +17,11 @@ class RequestKind(IntEnum):
     EMBEDDING = 6  # POST /embedding: llama.cpp's own JSON
     OAI_EMBEDDING = 7  # POST /v1/embeddings
     RERANK = 8  # POST /rerank
+    TRANSCRIPTION = 9  # POST /v1/audio/transcriptions: a form with a sound
 
     @property
     def is_chat(self) -> bool:
-        """Whether its body has messages, which may have images in them."""
+        """Whether its body has messages, which may have images and sounds in them."""
         return self in (RequestKind.OAI_CHAT, RequestKind.OAI_RESPONSES, RequestKind.ANTHROPIC)
 
     @property

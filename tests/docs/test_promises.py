@@ -12,7 +12,6 @@ from pyggml_server import config, flags, metrics
 from pyggml_server.published import Counters
 from pyggml_server.web.application import routes
 from pyggml_server.web.service import Service
-from pyggml_server.web.unimplemented import NEED_AUDIO
 from starlette.routing import Route
 
 from build_support.patch_commands import main as patches
@@ -61,15 +60,14 @@ def methods_and_paths(table: list[list[str]]) -> set[tuple[str, str]]:
 
 
 def test_the_endpoint_tables_are_the_routes() -> None:
-    served, need_audio = map(methods_and_paths, tables(section(text_of("docs/reference.md"), "Endpoints")))
+    (served,) = map(methods_and_paths, tables(section(text_of("docs/reference.md"), "Endpoints")))
     all_routes = {
         (method, route.path.replace(":path}", "}"))
         for route in routes(Service(FakeSettings(ui=False)))
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert need_audio == set(NEED_AUDIO)
-    assert served == all_routes - need_audio
+    assert served == all_routes
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)

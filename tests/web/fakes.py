@@ -103,10 +103,12 @@ class FakeTranslator:
         self.props_json = b'{"total_slots":4}'
         self.models_json = b'{"object":"list"}'
         self.abandoned = Abandoned()
-        self.sees = False
+        self.has_media = False
+        self.sounds: list[bytes | None] = []
 
-    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned) -> FakeRequest:
+    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned, sound: bytes | None = None) -> FakeRequest:
         self._note_thread()
+        self.sounds.append(sound)
         self.abandoned = abandoned
         self.is_translating.set()
         assert self.may_translate.wait(PATIENCE_S)

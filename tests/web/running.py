@@ -99,7 +99,7 @@ class Posting:
     """A POST on a thread of its own; `response` waits for it."""
 
     def __init__(
-        self, running: Running, path: str, body: str, *, stream: bool, headers: Mapping[str, str] | None = None
+        self, running: Running, path: str, body: str | bytes, *, stream: bool, headers: Mapping[str, str] | None = None
     ) -> None:
         self._responses: queue.SimpleQueue[requests.Response] = queue.SimpleQueue()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyggml_server.web.form_data import FormError, boundary_of, json_of_form
+from pyggml_server.web.form_data import FormError, boundary_of, read_form
 
 from tests.web.form_bodies import BROKEN, FIELD, TYPE, WHOLE, field, form
 from tests.web.running import Running, one_error
@@ -16,14 +16,21 @@ def test_a_form_is_an_object_of_its_text_fields(what: str) -> None:
     content_type, body, fields = WHOLE[what]
     boundary = boundary_of(content_type)
     assert boundary is not None
-    assert json.loads(json_of_form(body, boundary)) == fields
+    assert json.loads(read_form(body, boundary).fields) == fields
+
+
+def test_of_files_with_one_name_the_last_counts() -> None:
+    parts = [field("file", content, '; filename="a.wav"') for content in (b"first", b"\xff\r\n")]
+    read = read_form(form(*parts, field("file", b"a text")), b"XX")
+    assert read.files == {b"file": b"\xff\r\n"}
+    assert json.loads(read.fields) == {"file": "a text"}
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_is_broken_is_no_form(what: str) -> None:
     content_type, body = BROKEN[what]
     with pytest.raises(FormError):
-        json_of_form(body, boundary_of(content_type) or b"")
+        read_form(body, boundary_of(content_type) or b"")
 
 
 @pytest.mark.parametrize(

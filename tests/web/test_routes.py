@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.web.fakes import FakeSettings
-from tests.web.running import Running, one_error, running
+from tests.web.form_bodies import TYPE, field, form
+from tests.web.running import Posting, Running, one_error, running
 
 
 def test_an_unknown_path_is_not_found(server: Running) -> None:
@@ -24,9 +25,13 @@ def test_a_path_with_a_slash_too_many_is_not_redirected(server: Running) -> None
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/audio/transcriptions"])
-def test_no_model_takes_audio(server: Running, path: str) -> None:
-    answer = one_error(server.request("POST", path))
-    assert answer == (501, "not_supported_error", "The current model does not support audio input.")
+def test_a_sound_to_write_down_comes_with_its_form(server: Running, path: str) -> None:
+    parts = form(field("prompt", b"Listen"), field("file", b"RIFF\xff", '; filename="a.wav"'))
+    posting = Posting(server, path, parts, stream=False, headers={"Content-Type": TYPE})
+    (task_id,) = server.engine.next_task_ids()
+    server.engine.finish(task_id, b'{"text":"hello"}')
+    assert posting.response().json() == {"text": "hello"}
+    assert server.engine.translator.sounds == [b"RIFF\xff"]
 
 
 def test_the_api_prefix_comes_before_every_path() -> None:

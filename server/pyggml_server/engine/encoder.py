@@ -1,4 +1,4 @@
-"""The thread that encodes images, one after the other, while the engine decodes for everybody else.
+"""The thread that encodes images and sounds, one after the other, while the engine decodes for everybody else.
 
 Owned by the engine thread. It touches the encoder and a prompt's images, and nothing of the context.
 """

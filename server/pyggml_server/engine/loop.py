@@ -146,7 +146,7 @@ class Engine:
             has_slot_files = bool(settings.slot_save_path)
             state = build_state(runtime, self._preempt, self._counters, has_slot_files=has_slot_files)
             state.serve = self._serving
-            state.encoder = Encoder(lambda: self._inbox.put(Wake())) if runtime.sees else None
+            state.encoder = Encoder(lambda: self._inbox.put(Wake())) if runtime.has_media else None
             state.runs_ahead = runtime.is_async if self._step.runs_ahead is None else self._step.runs_ahead
         except LoadError as error:
             self._on_failed(str(error))

@@ -1,4 +1,4 @@
-"""The images of a task's prompt: which of its tokens they are, and their encoding.
+"""The images and sounds of a task's prompt: which of its tokens they are, and their encoding.
 
 Engine thread, but for `encode`, which one other thread may run.
 """
@@ -13,9 +13,9 @@ from pyggml_server.native.border import call, ffi, lib
 
 @dataclass(frozen=True, slots=True)
 class MediaRun:
-    """`n_tokens` tokens of a prompt from `start` on that are one image, and take `n_pos` positions.
+    """`n_tokens` tokens of a prompt from `start` on that are an image, or part of a sound, and take `n_pos` positions.
 
-    content_id  equal for equal images.
+    content_id  equal for equal files.
     """
 
     start: int
@@ -25,7 +25,7 @@ class MediaRun:
 
 
 class Media:
-    """All images of a prompt; what is encoded here, the other tasks of that prompt have too."""
+    """All images and sounds of a prompt; what is encoded here, the other tasks of that prompt have too."""
 
     def __init__(self, handle: Any, owner: Any) -> None:
         self._handle = ffi.gc(handle, lib.pyggml_media_free)

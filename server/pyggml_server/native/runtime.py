@@ -127,7 +127,7 @@ class Runtime:
         self.has_prompt_cache: bool = info.cache_ram_mib != 0
         self.caches_idle_slots: bool = bool(info.cache_idle_slots)
         self.is_async: bool = bool(info.is_async)
-        self.sees: bool = bool(info.sees)
+        self.has_media: bool = bool(info.has_media)
         self.model = pyggml.Model.from_pointer(lib.pyggml_server_model(handle), owner=handle)
         self.context = Context.from_pointer(
             lib.pyggml_server_context(handle), self.model, owner=handle, kv_unified=self.is_unified

@@ -28,7 +28,7 @@ class Translator:
     def __init__(self, handle: Any, owner: Any) -> None:
         self._loaded: Any = handle
         self._owner = owner
-        self.sees: bool = owner.sees
+        self.has_media: bool = owner.has_media
 
     @property
     def _handle(self) -> Any:
@@ -40,12 +40,18 @@ class Translator:
         """Let go of the model. No request may be open; every call raises NotLoadedError from now on."""
         self._loaded = self._owner = None
 
-    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned = NEVER_ABANDONED) -> Request:
-        """Translate a body that asks for a computation to tasks. Raises RequestRefusedError."""
+    def request(
+        self, kind: RequestKind, body: bytes, abandoned: Abandoned = NEVER_ABANDONED, sound: bytes | None = None
+    ) -> Request:
+        """Translate a body that asks for a computation to tasks. Raises RequestRefusedError.
+
+        sound  the file that came with a transcription's body.
+        """
         out = ffi.new("pyggml_request **")
         refusal = ffi.new("pyggml_bytes *")
         flag = ffi.from_buffer("int32_t[]", abandoned.flag)
-        call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), flag, out, refusal)
+        file, file_size = (ffi.NULL, 0) if sound is None else (sound, len(sound))
+        call(lib.pyggml_request_parse, self._handle, int(kind), body, len(body), file, file_size, flag, out, refusal)
         if out[0] == ffi.NULL:
             raise _refused(take_bytes(refusal))
         return Request(out[0], self._owner)

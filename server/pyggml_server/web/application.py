@@ -60,7 +60,6 @@ def routes(service: Service) -> list[BaseRoute]:
         *_text_routes(service, prefix),
         *_adapter_routes(service, prefix),
         *_call_routes(service, prefix),
-        *(Route(prefix + path, unimplemented.refuse_audio, methods=[m]) for m, path in unimplemented.NEED_AUDIO),
         *_agent_routes(service, prefix),
         *_page_routes(service, prefix),
     ]
@@ -101,6 +100,8 @@ def _completion_routes(service: Service, prefix: str) -> list[BaseRoute]:
         ("/reranking", RequestKind.RERANK),
         ("/v1/rerank", RequestKind.RERANK),
         ("/v1/reranking", RequestKind.RERANK),
+        ("/audio/transcriptions", RequestKind.TRANSCRIPTION),
+        ("/v1/audio/transcriptions", RequestKind.TRANSCRIPTION),
     )
     return [Route(prefix + path, CompletionRoute(service, kind), methods=["POST"]) for path, kind in paths]
 

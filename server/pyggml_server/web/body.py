@@ -13,7 +13,7 @@ import anyio.to_thread
 from starlette.requests import Request
 
 from pyggml_server.errors import RequestRefusedError, error_object
-from pyggml_server.web.form_data import boundary_of, json_of_form
+from pyggml_server.web.form_data import boundary_of, read_form
 
 MAX_BODY_BYTES = 100 * 1024 * 1024
 MAX_NESTING = 500
@@ -30,6 +30,12 @@ class CodingError(Exception):
 async def read_body(request: Request) -> bytes:
     """The whole body, as JSON if it is a form. Raises FormError, RequestRefusedError (400) when llama.cpp would recurse
     too deeply, and what `read_bytes` raises."""
+    body, _ = await read_upload(request)
+    return body
+
+
+async def read_upload(request: Request) -> tuple[bytes, bytes | None]:
+    """The whole body as JSON, and the file `file` of a form, if it has one. Raises what `read_body` raises."""
     body = await read_bytes(request)
     return await anyio.to_thread.run_sync(_checked, body, boundary_of(request.headers.get("content-type", "")))
 
@@ -48,16 +54,18 @@ async def read_bytes(request: Request) -> bytearray:
     return body
 
 
-def _checked(body: bytearray, boundary: bytes | None) -> bytes:
+def _checked(body: bytes | bytearray, boundary: bytes | None) -> tuple[bytes, bytes | None]:
+    file = None
     if boundary is not None:
         try:
-            body = bytearray(json_of_form(body, boundary))
+            form = read_form(body, boundary)
+            body, file = form.fields, form.files.get(b"file")
         except UnicodeDecodeError as error:
             raise RequestRefusedError(*error_object(f"a form field is not UTF-8: {error}", "server_error")) from error
     if is_too_deep(body):
         message = f"the request body is nested more than {MAX_NESTING} levels deep"
         raise RequestRefusedError(*error_object(message, "invalid_request_error"))
-    return bytes(body)
+    return bytes(body), file
 
 
 def is_too_deep(body: bytes | bytearray) -> bool:

@@ -21,7 +21,7 @@ from pyggml_server.abandoned import Abandoned
 from pyggml_server.errors import RequestRefusedError
 from pyggml_server.request_kind import RequestKind
 from pyggml_server.web.answer import EventStream, collect, open_stream
-from pyggml_server.web.body import read_body
+from pyggml_server.web.body import read_upload
 from pyggml_server.web.disconnect import cancel_when_gone
 from pyggml_server.web.errors import error_response, refusal
 from pyggml_server.web.exchange import Exchange
@@ -43,20 +43,22 @@ class CompletionRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and notice if the client disconnects meanwhile."""
         with self._service.drain.new_request():
-            body = await read_body(Request(scope, receive))
+            body, sound = await read_upload(Request(scope, receive))
             abandoned = Abandoned()
             async with anyio.create_task_group() as group:
                 group.start_soon(cancel_when_gone, receive, group.cancel_scope, abandoned)
-                await self._answer(body, abandoned, scope, receive, send)
+                await self._answer(body, sound, abandoned, scope, receive, send)
                 group.cancel_scope.cancel()
 
-    async def _answer(self, body: bytes, abandoned: Abandoned, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, body: bytes, sound: bytes | None, abandoned: Abandoned, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         watched = _WatchedSend(send)
         try:
             async with AsyncExitStack() as owned:
                 if self._kind.is_chat:
-                    body = await self._service.with_images(body)
-                translate, headers = partial(self._translate, body, abandoned), Headers(scope=scope)
+                    body = await self._service.with_media(body)
+                translate, headers = partial(self._translate, body, sound, abandoned), Headers(scope=scope)
                 request, priority = await self._service.in_thread(translate, headers)
                 owned.push_async_callback(self._free, request)
                 await self._compute(request, priority, owned, scope, receive, watched)
@@ -68,11 +70,13 @@ class CompletionRoute:
                 await refusal(str(error) or type(error).__name__, "server_error")(scope, receive, send)
             # else the response stays unfinished and uvicorn closes the connection: the client sees that it is cut
 
-    def _translate(self, body: bytes, abandoned: Abandoned, headers: Headers) -> tuple[RequestPort, int]:
+    def _translate(
+        self, body: bytes, sound: bytes | None, abandoned: Abandoned, headers: Headers
+    ) -> tuple[RequestPort, int]:
         """The request and its class. Worker thread."""
         service = self._service
         priority = service.priorities.of(headers, body)
-        return service.backend.translator.request(self._kind, body, abandoned), priority
+        return service.backend.translator.request(self._kind, body, abandoned, sound), priority
 
     async def _compute(
         self, request: RequestPort, priority: int, owned: AsyncExitStack, scope: Scope, receive: Receive, send: Send

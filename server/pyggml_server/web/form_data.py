@@ -1,7 +1,7 @@
 """Bodies of the type multipart/form-data (`curl -F`), which llama-server takes on every route in place of JSON.
 
-Their text fields make an object of strings; a name that comes more than once has the list of its values. Files are left
-out: only llama-server's audio routes look at them. Blocking: worker threads.
+Their text fields make an object of strings; a name that comes more than once has the list of its values. Of files with
+one name the last counts; only the audio routes look at them. Blocking: worker threads.
 
 This is no general parser: it takes and refuses what llama-server does. python-multipart answers 8 of the 35 forms in
 tests/web/form_bodies.py differently: it refuses text before the first part, and takes long or misspelt boundaries, file
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 FORM_TYPE = "multipart/form-data"
 MAX_BOUNDARY_CHARS = 70  # as RFC 2046 has it
@@ -40,16 +41,28 @@ def boundary_of(content_type: str) -> bytes | None:
     return boundary
 
 
-def json_of_form(body: bytes | bytearray, boundary: bytes) -> bytes:
-    """The text fields as a JSON object. Raises FormError, and UnicodeDecodeError for a text that is not UTF-8."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`fields`: the text fields as a JSON object. `files`: what is in the files, by the names of their fields."""
+
+    fields: bytes
+    files: dict[bytes, bytes]
+
+
+def read_form(body: bytes | bytearray, boundary: bytes) -> Form:
+    """Raises FormError, and UnicodeDecodeError for a text that is not UTF-8."""
     fields: dict[str, list[str]] = {}
+    files: dict[bytes, bytes] = {}
     for n_parts, (headers, content) in enumerate(_parts(body, boundary)):
         if n_parts == MAX_PARTS:
             raise FormError(f"more than {MAX_PARTS} parts")
-        name = _name_of_field(headers)
-        if name is not None:
+        name, is_file = _name_of(headers)
+        if is_file:
+            files[name] = content
+        else:
             fields.setdefault(name.decode(), []).append(content.decode())
-    return json.dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in fields.items()}).encode()
+    texts = {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+    return Form(json.dumps(texts).encode(), files)
 
 
 def _parts(body: bytes | bytearray, boundary: bytes) -> Iterator[tuple[list[bytes], bytes]]:
@@ -81,8 +94,8 @@ def _found(body: bytes | bytearray, wanted: bytes, begin: int) -> int:
     return position
 
 
-def _name_of_field(headers: list[bytes]) -> bytes | None:
-    """The name of a part that is a text field, None for a file. A part that does not say has the empty name."""
+def _name_of(headers: list[bytes]) -> tuple[bytes, bool]:
+    """The name of a part's field, and whether it is a file. A part that does not say is a text without a name."""
     if len(headers) > MAX_HEADERS_PER_PART:
         raise FormError(f"a part with more than {MAX_HEADERS_PER_PART} headers")
     name, filename = b"", b""
@@ -100,7 +113,7 @@ def _name_of_field(headers: list[bytes]) -> bytes | None:
         if encoded is not None and not _UTF8_NAME.match(encoded):
             raise FormError("a file name in another encoding than UTF-8")
         name, filename = parameters[b"name"], parameters.get(b"filename", b"") or encoded or b""
-    return None if filename else name
+    return name, bool(filename)
 
 
 def _parameters(text: bytes) -> dict[bytes, bytes]:

@@ -49,10 +49,12 @@ class TranslatorPort(Protocol):
     RequestRefusedError."""
 
     @property
-    def sees(self) -> bool:
-        """Whether chats may have images."""
+    def has_media(self) -> bool:
+        """Whether chats may have images or sounds."""
 
-    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned) -> RequestPort: ...
+    def request(self, kind: RequestKind, body: bytes, abandoned: Abandoned, sound: bytes | None = None) -> RequestPort:
+        """`sound`: the file that came with a transcription's body."""
+
     def tokenize(self, body: bytes, abandoned: Abandoned) -> bytes: ...
     def detokenize(self, body: bytes, abandoned: Abandoned) -> bytes: ...
     def apply_template(self, body: bytes, abandoned: Abandoned) -> bytes: ...

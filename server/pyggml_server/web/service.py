@@ -22,7 +22,7 @@ from pyggml_server.web.errors import refused
 from pyggml_server.web.mailbox import STOPPING_MESSAGE, Mailbox
 from pyggml_server.web.ports import ToolsPort, TranslatorPort, WebSettings
 from pyggml_server.web.priority import Priorities
-from pyggml_server.web.remote_images import RemoteImages
+from pyggml_server.web.remote_media import RemoteMedia
 from pyggml_server.web.stream_store import StreamStore
 from pyggml_server.web.vertex import VertexRoutes
 
@@ -57,7 +57,7 @@ class Service:
         self.mailbox = Mailbox()
         self.streams = StreamStore()
         self.drain = Drain()
-        self.remote_images = RemoteImages()
+        self.remote_media = RemoteMedia()
         self._backend: Backend | None = None
         self._unavailable: str | None = LOADING_MESSAGE
         self._limiter: anyio.CapacityLimiter | None = None
@@ -115,12 +115,12 @@ class Service:
         self._opened.set()
         self._opened = asyncio.Event()
 
-    async def with_images(self, body: bytes) -> bytes:
-        """The body of a chat with the images in it that it names by address, if the model takes images.
+    async def with_media(self, body: bytes) -> bytes:
+        """The body of a chat with the images and sounds in it that it names by address, if the model takes any.
 
         Raises RequestRefusedError.
         """
-        return await self.remote_images.fetch_into(body) if self.backend.translator.sees else body
+        return await self.remote_media.fetch_into(body) if self.backend.translator.has_media else body
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run native work on a worker thread. A call that has begun is waited for, also when the request is cancelled:

@@ -58,4 +58,4 @@ class TextRoutes:
         return json_response(await while_connected(request.receive, work, abandoned))
 
     async def _translated(self, translate: Translate, body: bytes, abandoned: Abandoned) -> bytes:
-        return await self._service.in_thread(translate, await self._service.with_images(body), abandoned)
+        return await self._service.in_thread(translate, await self._service.with_media(body), abandoned)

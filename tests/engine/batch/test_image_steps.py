@@ -1,5 +1,5 @@
-"""Images of prompts through the engine, on two small models that see: an image is a step of its chat, nobody waits for
-its encoding but the chat itself, and a chat that was parked says what it would have said."""
+"""Images and sounds of prompts through the engine, on small models that see or hear: one is a step of its chat, nobody
+waits for its encoding but the chat itself, and a chat that was parked says what it would have said."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from pyggml_server.native.media import Media
 
 from tests.engine.harness import EngineHarness, Running
 from tests.engine.invariants import watched
+from tests.hearing_models import MEDIA_WRITERS, N_TOKENS, file_for
 from tests.vision_models import (
     N_GEMMA_IMAGE_TOKENS,
     WRITERS,
     VisionModel,
     n_qwen_positions,
     n_qwen_tokens,
-    png,
 )
 
 SIZE = (64, 48)
 N_PREDICT = 24
 
 
-@pytest.fixture(scope="module", params=list(WRITERS))
+@pytest.fixture(scope="module", params=list(MEDIA_WRITERS))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VisionModel:
-    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+    return MEDIA_WRITERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
 def argv(model: VisionModel, *more: str, n_ctx: int = 1024) -> list[str]:
@@ -48,15 +48,16 @@ def plain(model: VisionModel) -> Iterator[EngineHarness]:
         yield harness
 
 
-def picture(seed: int) -> str:
-    return base64.b64encode(png(*SIZE, seed)).decode()
+def picture(harness: EngineHarness, seed: int) -> str:
+    """Or a sound, if the model only hears."""
+    return base64.b64encode(file_for(harness.translator.props(), seed)).decode()
 
 
 def prompt(harness: EngineHarness, *seeds: int, text: str = "Look at") -> dict[str, object]:
     """Text, then each image with some text behind it."""
     marker = json.loads(harness.translator.props())["media_marker"]
     told = text + "".join(f" {marker} and {seed}" for seed in seeds)
-    return {"prompt_string": told, "multimodal_data": [picture(seed) for seed in seeds]}
+    return {"prompt_string": told, "multimodal_data": [picture(harness, seed) for seed in seeds]}
 
 
 def greedy(harness: EngineHarness, *seeds: int, **more: object) -> dict[str, object]:
@@ -86,7 +87,8 @@ def test_what_is_seen_decides_what_is_said(plain: EngineHarness) -> None:
 
 
 def test_an_image_takes_the_cells_of_its_tokens(plain: EngineHarness, model: VisionModel) -> None:
-    n_image = N_GEMMA_IMAGE_TOKENS if "gemma" in model.model.name else n_qwen_tokens(*SIZE)
+    n_tokens = {"gemma": N_GEMMA_IMAGE_TOKENS, "qwen": n_qwen_tokens(*SIZE), "ultravox": N_TOKENS}
+    n_image = n_tokens[model.model.stem]
     with_image = plain.run(**greedy(plain, 1)).result()["tokens_evaluated"]
     with_two = plain.run(**greedy(plain, 1, 1)).result()["tokens_evaluated"]
     assert isinstance(with_image, int)
@@ -128,6 +130,7 @@ def test_prompts_with_images_that_overflow_the_pool_leave_half_way_and_lose_noth
     assert counters.preemptions_total == counters.restores_total >= 4
 
 
+@pytest.mark.parametrize("model", list(WRITERS), indirect=True)  # a sound takes its encoder longer than an answer
 def test_without_host_memory_they_are_computed_again_from_their_images(
     plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,7 +270,7 @@ def test_a_prompt_with_images_goes_to_the_prompt_cache_and_comes_back(
 
 
 def test_an_image_larger_than_the_context_is_refused_with_its_size(plain: EngineHarness) -> None:
-    seeds = range(80)
+    seeds = range(40)
     refused = plain.run(**greedy(plain, *seeds))
     error = refused.error()
     assert error is not None

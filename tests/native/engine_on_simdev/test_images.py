@@ -11,19 +11,21 @@ import pytest
 from pyggml_server.native.media import Media
 
 from tests.engine.harness import EngineHarness
+from tests.hearing_models import MEDIA_WRITERS, file_for
 from tests.native.engine_on_simdev.chats import engine, is_at_rest
-from tests.vision_models import WRITERS, VisionModel, png
+from tests.vision_models import WRITERS, VisionModel
 
 
-@pytest.fixture(scope="module", params=list(WRITERS))
+@pytest.fixture(scope="module", params=list(MEDIA_WRITERS))
 def seeing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VisionModel:
-    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+    return MEDIA_WRITERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
 def chat(harness: EngineHarness, *seeds: int) -> dict[str, object]:
-    marker = json.loads(harness.translator.props())["media_marker"]
+    props = harness.translator.props()
+    marker = json.loads(props)["media_marker"]
     told = "Look at" + "".join(f" {marker} and {seed}" for seed in seeds)
-    data = [base64.b64encode(png(64, 48, seed)).decode() for seed in seeds]
+    data = [base64.b64encode(file_for(props, seed)).decode() for seed in seeds]
     prompt = {"prompt_string": told, "multimodal_data": data}
     return {"prompt": prompt, "n_predict": 40, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False}
 
@@ -41,6 +43,7 @@ def test_parked_asynchronously_they_say_what_they_say_without_a_park(seeing: Vis
     assert set(texts) == {texts[0]}
 
 
+@pytest.mark.parametrize("seeing", list(WRITERS), indirect=True)  # a sound takes its encoder longer than an answer
 def test_chats_with_images_that_overflow_the_pool_all_finish(seeing: VisionModel) -> None:
     flags = ["--mmproj", str(seeing.mmproj), "--no-mmproj-offload"]
     with engine(seeing.model, *flags, n_ctx=512) as harness:

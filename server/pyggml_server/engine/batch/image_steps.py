@@ -2,6 +2,7 @@
 
 An image is encoded on a thread of its own (`encoder.py`) while others decode. Its slot waits for that with its cells,
 may be parked meanwhile, and takes the step in a pass after it. The plan has counted the image's cells; it is never cut.
+Half a minute or so of a sound is an image here.
 """
 
 from __future__ import annotations
@@ -100,5 +101,5 @@ def _note_failure(state: EngineState, slot: Slot, status: int, n_tokens: int) ->
     if status == STATUS_NO_ROOM and state.policy.is_enabled:
         state.pool.note_refusal(n_tokens)
     else:
-        log.error("slot %d: decoding an image of %d tokens: status %d", slot.id, n_tokens, status)
+        log.error("slot %d: decoding an image or a sound of %d tokens: status %d", slot.id, n_tokens, status)
         endings.fail_and_clear(state, slot, _FAILED)

@@ -2,7 +2,8 @@
 
 An image takes consecutive tokens of a prompt, its run, and one cell for each. In a slot's token list these tokens have
 a negative number that stands for the image's content: token lists that begin alike have the same images. With M-RoPE a
-run takes fewer positions than cells, so what is asked of the memory by position is counted here.
+run takes fewer positions than cells, so what is asked of the memory by position is counted here. Half
+a minute or so of a sound is an image here.
 """
 
 from __future__ import annotations

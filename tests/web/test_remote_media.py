@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from pyggml_server.errors import RequestRefusedError
-from pyggml_server.web import remote_images
+from pyggml_server.web import remote_media
 from pyggml_server.web.public_address import is_public
-from pyggml_server.web.remote_images import MAX_BYTES, RemoteImages
+from pyggml_server.web.remote_media import MAX_BYTES, RemoteMedia
 
 IMAGE = b"\x89PNG and so on"
 AS_DATA = "data:image/unknown;base64," + base64.b64encode(IMAGE).decode()
@@ -61,7 +61,7 @@ def answer_with(content: bytes, status: int = 200, **headers: str) -> Answer:
 
 
 def fetched(chat: object, is_allowed: Callable[[str], bool] = anywhere) -> Any:
-    return json.loads(asyncio.run(RemoteImages(is_allowed).fetch_into(json.dumps(chat).encode())))
+    return json.loads(asyncio.run(RemoteMedia(is_allowed).fetch_into(json.dumps(chat).encode())))
 
 
 def refusal_of(url: str, is_allowed: Callable[[str], bool] = anywhere) -> str:
@@ -71,33 +71,39 @@ def refusal_of(url: str, is_allowed: Callable[[str], bool] = anywhere) -> str:
     assert refused.value.status == 400
     message: str = json.loads(refused.value.error)["message"]
     assert message.startswith("Failed to download image: ")
-    assert message.endswith("; send the image as a data URI")
+    assert message.endswith("; send it as a data URI")
     return message
 
 
-def test_images_of_all_three_chat_apis_are_put_in_their_places() -> None:
+def test_images_and_sounds_of_all_three_chat_apis_are_put_in_their_places() -> None:
     with site(answer_with(IMAGE)) as url:
         chat = [
             {"type": "image_url", "image_url": {"url": f"{url}/a", "detail": "low"}},
             {"type": "input_image", "image_url": f"{url}/b"},
             {"type": "image", "source": {"type": "url", "url": f"{url}/c"}},
+            {"type": "input_audio", "input_audio": {"data": f"{url}/d", "format": "wav"}},
+            {"type": "input_audio", "input_audio": {"url": f"{url}/e"}},
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "url": f"{url}/f"}},
         ]
         assert fetched(chat) == [
             {"type": "image_url", "image_url": {"url": AS_DATA, "detail": "low"}},
             {"type": "input_image", "image_url": AS_DATA},
             {"type": "image", "source": {"type": "url", "url": AS_DATA}},
+            {"type": "input_audio", "input_audio": {"data": AS_DATA, "format": "wav"}},
+            {"type": "input_audio", "input_audio": {"url": AS_DATA}},
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "url": f"{url}/f"}},  # llama-server takes the data
         ]
 
 
 def test_what_is_no_image_s_address_stays_as_it_is() -> None:
     chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "http://127.0.0.1:1/"}]}], "n": 1e300}
     body = json.dumps(chat).encode()
-    assert asyncio.run(RemoteImages(anywhere).fetch_into(body)) is body
+    assert asyncio.run(RemoteMedia(anywhere).fetch_into(body)) is body
 
 
 def test_a_body_that_is_no_json_is_left_to_the_translation() -> None:
     body = b'{"http": '
-    assert asyncio.run(RemoteImages(anywhere).fetch_into(body)) is body
+    assert asyncio.run(RemoteMedia(anywhere).fetch_into(body)) is body
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433"])
@@ -148,7 +154,7 @@ def test_an_image_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch
     def keep_waiting(_request: BaseHTTPRequestHandler) -> None:
         assert may_end.wait(60)
 
-    monkeypatch.setattr(remote_images, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(remote_media, "TIMEOUT_S", 0.2)
     with site(keep_waiting) as url:
         assert "it took more than 0 s" in refusal_of(url)
         may_end.set()

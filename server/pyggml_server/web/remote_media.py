@@ -1,6 +1,6 @@
-"""Images that a chat names by http(s) address: fetched here, and handed over in the body as data URIs.
+"""Images and sounds that a chat names by http(s) address: fetched here, and handed over in the body as data URIs.
 
-Event loop thread. As in llama-server an image may have 10 MB and take 10 s. Only public addresses are fetched from,
+Event loop thread. As in llama-server one may have 10 MB and take 10 s. Only public addresses are fetched from,
 also behind redirects, and the connection goes to the very address that was looked at: a client gets nothing out of this
 server's network. Proxies of the environment are not used, since they would look names up by themselves.
 """
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 10 * 1024 * 1024
 TIMEOUT_S = 10.0
 N_REDIRECTS_MAX = 5
-_REMEDY = "send the image as a data URI"
+_REMEDY = "send it as a data URI"
 
 
-class RemoteImages:
+class RemoteMedia:
     """`is_allowed`: whether an IP address may be connected to."""
 
     def __init__(self, is_allowed: Callable[[str], bool] = is_public) -> None:
         self._is_allowed = is_allowed
 
     async def fetch_into(self, body: bytes) -> bytes:
-        """The body of a chat with every image that it names by address in it. Raises RequestRefusedError."""
+        """The body of a chat with every image and sound in it that it names by address. Raises RequestRefusedError."""
         if b"http" not in body:
             return body
         chat = await anyio.to_thread.run_sync(_parsed, body)
@@ -49,7 +49,7 @@ class RemoteImages:
         return await anyio.to_thread.run_sync(_written, chat)
 
     async def _fetched(self, url: str) -> str:
-        log.info("downloading image from '%s'", url.partition("?")[0])
+        log.info("downloading media from '%s'", url.partition("?")[0])
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 content = await self._get(httpx2.URL(url))
@@ -111,7 +111,7 @@ def _written(chat: Any) -> bytes:
 
 
 def _places(chat: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Where addresses of images stand: in the parts of chat completions, of Responses, of Messages."""
+    """Where addresses of images and sounds stand: in the parts of chat completions, of Responses, of Messages."""
     left = [chat]
     while left:
         value = left.pop()
@@ -120,6 +120,11 @@ def _places(chat: Any) -> Iterator[tuple[dict[str, Any], str]]:
             match value:
                 case {"type": "image_url", "image_url": {"url": str(url)}} if url.startswith("http"):
                     yield value["image_url"], "url"
+                case {"type": "input_audio", "input_audio": {"data": data}}:
+                    if isinstance(data, str) and data.startswith("http"):
+                        yield value["input_audio"], "data"
+                case {"type": "input_audio", "input_audio": {"url": str(url)}} if url.startswith("http"):
+                    yield value["input_audio"], "url"
                 case {"type": "input_image", "image_url": str(url)} if url.startswith("http"):
                     yield value, "image_url"
                 case {"type": "image", "source": {"type": "url", "url": str(url)}} if url.startswith("http"):
