@@ -10,6 +10,7 @@ cells. They are equal when `rows_by_position` is.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,12 +23,14 @@ from pyggml.ffi import lib
 MAGIC_BYTES = struct.pack("<I", 0xAF143CD8)
 SEQUENCE_HEADER_BYTES = 8  # magic, sequence id
 LAST_POSITION = 2**31 - 2  # a range of positions ends before an int32: nothing would reach the one after this
+MEDIA_REFUSED = "the file's token list has {} images or sounds: they cannot be restored"
 _EXT_BYTES = 12  # more per cell in M-RoPE and n-gram models: the 2-D position and the token
 _SERVER_TOKENS_VERSION = 1
 _FILE_HEADER = struct.Struct("<III")  # magic, version, token count
 
 Rows = npt.NDArray[np.uint8]
 Buffer: TypeAlias = bytes | bytearray | memoryview | Rows
+SavedMedia: TypeAlias = tuple[int, bytes]  # the token at which an image or a sound begins, and what is saved of it
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,15 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     The slot files of llama-server wrap the token list; it is unwrapped. Raises StateError for another kind of file,
     another version, one that ends before its rows, or tokens that stand for images or sound.
     """
+    packed, state = split_file(file)
+    tokens, media = unwrap_tokens(packed)
+    if media:
+        raise StateError(MEDIA_REFUSED.format(len(media)))
+    return tokens, state
+
+
+def split_file(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
+    """The same with the token list as it stands in the file."""
     data = byte_view(file)
     if len(data) < _FILE_HEADER.size:
         raise StateError("this is not a sequence file: it is shorter than the header")
@@ -132,7 +144,7 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     end = _FILE_HEADER.size + 4 * n_tokens
     if end > len(data):
         raise StateError(f"the sequence file is truncated: its header says {n_tokens} tokens")
-    tokens = _unpack_tokens(np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32))
+    tokens = np.frombuffer(data[_FILE_HEADER.size : end], "<i4").astype(np.int32)
     state = np.frombuffer(data[end - SEQUENCE_HEADER_BYTES :], np.uint8)
     if not state.flags.writeable:
         state = state.copy()
@@ -140,22 +152,40 @@ def file_to_state(file: Buffer) -> tuple[npt.NDArray[np.int32], Rows]:
     return tokens, state
 
 
-def wrap_tokens(tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The token list as llama-server writes it into its slot files: -1, its version, how many, the tokens, no media."""
+def wrap_tokens(tokens: npt.NDArray[np.int32], media: Sequence[SavedMedia] = ()) -> npt.NDArray[np.int32]:
+    """The token list as llama-server writes it into its slot files: -1, its version, how many, the tokens; how many
+    images and sounds, at which tokens they begin, and what is saved of each, behind its size in bytes."""
     head = (lib.LLAMA_TOKEN_NULL, _SERVER_TOKENS_VERSION, len(tokens))
-    return np.concatenate((head, tokens, (0,)), dtype=np.int32, casting="unsafe")
+    starts = (len(media), *(start for start, _ in media))
+    saved = b"".join(struct.pack("<I", len(one)) + one for _, one in media)
+    rest = np.frombuffer(saved + bytes(-len(saved) % 4), "<i4")
+    return np.concatenate((head, tokens, starts, rest), dtype=np.int32, casting="unsafe")
 
 
-def _unpack_tokens(packed: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """llama-server writes -1, its version, the number of tokens, the tokens, and the number of media chunks (0)."""
+def unwrap_tokens(packed: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], list[SavedMedia]]:
+    """The tokens and the media in a list that `wrap_tokens` wrote, or tokens alone. Raises StateError."""
     if len(packed) == 0 or packed[0] != lib.LLAMA_TOKEN_NULL:
-        return packed
+        return packed, []
     n_tokens = int(packed[2]) if len(packed) > 2 else -1
     if packed[1:2].tolist() != [_SERVER_TOKENS_VERSION] or n_tokens < 0 or len(packed) < n_tokens + 4:
         raise StateError("the file's token list is wrapped in a way that is not known here")
-    if packed[n_tokens + 3] != 0:
-        raise StateError(f"the file's token list has {packed[n_tokens + 3]} images or sounds: they cannot be restored")
-    return packed[3 : 3 + n_tokens]
+    return packed[3 : 3 + n_tokens], _unpack_media(packed[3 + n_tokens :])
+
+
+def _unpack_media(packed: npt.NDArray[np.int32]) -> list[SavedMedia]:
+    data, n_media = packed.tobytes(), int(packed[0])
+    offset = 4 * (n_media + 1)
+    media = []
+    for start in packed[1 : n_media + 1].tolist():
+        n_bytes = _u32_at(memoryview(data), offset)
+        saved = data[offset + 4 : offset + 4 + n_bytes]
+        if offset + 4 + n_bytes > len(data) or not saved:
+            break
+        media.append((start, saved))
+        offset += 4 + n_bytes
+    if len(media) != n_media or len(data) - offset >= 4:
+        raise StateError("the file's token list is damaged where its images and sounds are")
+    return media
 
 
 class _Reader:

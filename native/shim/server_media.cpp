@@ -148,6 +148,34 @@ extern "C" void pyggml_media_get_run(const pyggml_media * media, int32_t i, pygg
     *out             = { run.start, run.n_tokens, run.n_pos, run.id.c_str() };
 }
 
+extern "C" int pyggml_media_save_run(const pyggml_media * media, int32_t i, pyggml_bytes * out, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        const mtmd_input_chunk * chunk = media->prompt->chunk(size_t(i));
+        size_t                   size  = 0;
+        mtmd_input_chunk_save(chunk, nullptr, 0, &size);
+        std::string saved(size, '\0');
+        if (size == 0 || mtmd_input_chunk_save(chunk, &saved[0], size, nullptr) != 0) {
+            throw std::runtime_error("Cannot serialize media chunk in server tokens");
+        }
+        pyggml_bytes_assign(out, saved);
+    });
+}
+
+extern "C" int pyggml_saved_run_read(const char * data, size_t size, int32_t * n_tokens, int32_t * n_pos,
+                                     pyggml_bytes * id, pyggml_error * err) {
+    return pyggml_guard(err, [&] {
+        const mtmd::input_chunk_ptr chunk(mtmd_input_chunk_load(data, size));
+        if (!chunk || mtmd_input_chunk_get_type(chunk.get()) == MTMD_INPUT_CHUNK_TYPE_TEXT) {
+            throw std::runtime_error("Cannot load media chunk from server tokens state");
+        }
+        const size_t n      = mtmd_input_chunk_get_n_tokens(chunk.get());
+        const char * id_str = mtmd_input_chunk_get_id(chunk.get());
+        *n_tokens           = int32_t(std::min(n, size_t(INT32_MAX)));
+        *n_pos              = mtmd_input_chunk_get_n_pos(chunk.get());
+        pyggml_bytes_assign(id, id_str == nullptr ? "" : id_str);
+    });
+}
+
 extern "C" int32_t pyggml_media_is_encoded(const pyggml_media * media, int32_t i) {
     const std::lock_guard<std::mutex> lock(media->prompt->mutex);
     return media->prompt->encoded[size_t(i)] != nullptr;

@@ -26,6 +26,12 @@ PYGGML_API void    pyggml_media_free(pyggml_media * media);
 PYGGML_API int32_t pyggml_media_n_runs(const pyggml_media * media);
 PYGGML_API void    pyggml_media_get_run(const pyggml_media * media, int32_t i, pyggml_media_run * out);
 
+// Run i as llama-server's slot files have it: what it is, and nothing of the image or the sound itself.
+PYGGML_API int pyggml_media_save_run(const pyggml_media * media, int32_t i, pyggml_bytes * out, pyggml_error * err);
+// What it is, of such bytes. Fails where they are none.
+PYGGML_API int pyggml_saved_run_read(const char * data, size_t size, int32_t * n_tokens, int32_t * n_pos,
+                                     pyggml_bytes * id, pyggml_error * err);
+
 // Whether run i can be decoded now.
 PYGGML_API int32_t pyggml_media_is_encoded(const pyggml_media * media, int32_t i);
 // Encodes run i, and those after it that fit the same batch of the encoder. Blocks. One at a time for one server.

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def flags(model: VisionModel, folder: Path) -> list[str]:
-    return [*model.argv, *FLAGS, "--media-path", str(folder)]
+    return [*model.argv, *FLAGS, "--media-path", str(folder), "--slot-save-path", str(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,31 @@ def test_a_second_turn_keeps_as_much_of_the_first(seeing: ServerProcess, stock_s
     other = chat(png(64, 48, seed=7), id_slot=0)
     ours, stock = (ask(server, "POST", "/v1/chat/completions", other)[2] for server in (seeing, stock_seeing))
     assert ours["choices"] == stock["choices"]  # with a window llama-server keeps less of what stands before the image
+
+
+@pytest.mark.parametrize("we_save", [True, False], ids=["ours", "stock's"])
+def test_a_slot_file_with_images_is_read_by_the_other_server(
+    seeing: ServerProcess, stock_seeing: ServerProcess, model: VisionModel, we_save: bool
+) -> None:
+    saver, reader = (seeing, stock_seeing) if we_save else (stock_seeing, seeing)
+    path, first = "/v1/chat/completions", chat(SMALL, NARROW, id_slot=0)
+    said = ask(saver, "POST", path, first)[2]["choices"][0]["message"]["content"]
+    file = {"filename": f"{model.model.stem}.bin"}
+    saved = ask(saver, "POST", "/slots/0?action=save", file)
+    restored = ask(reader, "POST", "/slots/1?action=restore", file)
+    assert saved[0] == restored[0] == 200
+    assert restored[2]["n_restored"] == saved[2]["n_saved"] > 100
+    messages: Any = first["messages"]
+    turn = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": "And now?"}]
+    answers = [
+        ask(server, "POST", path, {**first, "messages": turn, "id_slot": slot})[2]
+        for server, slot in ((saver, 0), (reader, 1))
+    ]
+    assert answers[0]["choices"] == answers[1]["choices"]
+    if "qwen" in model.model.name:  # a window goes on from a checkpoint, which llama-server's files lack
+        assert [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers] == [
+            saved[2]["n_saved"]
+        ] * 2
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -112,7 +112,8 @@ def test_tokens_outside_the_vocabulary_are_not_written(context: Context, tmp_pat
         ([-1, 2, 1, 7, 0], "not known"),
         ([-1, 1, 9, 7, 0], "not known"),
         ([-1, 1, -3, 7, 0], "not known"),
-        ([-1, 1, 2, 7, -1, 1, 1], "1 images or sounds"),
+        ([-1, 1, 2, 7, -1, 1, 1, 4, 99], "1 images or sounds"),
+        ([-1, 1, 2, 7, -1, 1, 1], "damaged where its images"),
     ],
 )
 def test_a_wrapped_token_list_that_cannot_be_read_is_refused(context: Context, packed: list[int], match: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyggml_server.native.border import call, ffi, lib
+from pyggml_server.native.border import StateError, call, ffi, lib, take_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,22 @@ class MediaRun:
     """`n_tokens` tokens of a prompt from `start` on that are an image, or part of a sound, and take `n_pos` positions.
 
     content_id  equal for equal files.
+    saved       what llama-server's slot files have of it: all of this, and nothing of the image or the sound itself.
     """
 
     start: int
     n_tokens: int
     n_pos: int
     content_id: str
+    saved: bytes = b""
+
+    @classmethod
+    def of_saved(cls, start: int, saved: bytes) -> MediaRun:
+        """One that was saved to a file. Any thread. Raises StateError where these bytes are none."""
+        n_tokens, n_pos, content_id = ffi.new("int32_t *"), ffi.new("int32_t *"), ffi.new("pyggml_bytes *")
+        arguments = (saved, len(saved), n_tokens, n_pos, content_id)
+        call(lib.pyggml_saved_run_read, *arguments, error=StateError)
+        return cls(start, n_tokens[0], n_pos[0], take_bytes(content_id).decode("utf-8", "replace"), saved)
 
 
 class Media:
@@ -42,7 +52,9 @@ class Media:
     def _run(self, i: int) -> MediaRun:
         run = ffi.new("pyggml_media_run *")
         lib.pyggml_media_get_run(self._handle, i, run)
-        return MediaRun(run.start, run.n_tokens, run.n_pos, ffi.string(run.id).decode())
+        saved = ffi.new("pyggml_bytes *")
+        call(lib.pyggml_media_save_run, self._handle, i, saved)
+        return MediaRun(run.start, run.n_tokens, run.n_pos, ffi.string(run.id).decode(), take_bytes(saved))
 
     def is_encoded(self, i: int) -> bool:
         """Whether image i can be decoded now."""

@@ -7,7 +7,6 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -237,14 +236,51 @@ def test_an_image_that_cannot_be_encoded_ends_its_chat_alone(
     assert other.result()["tokens_predicted"] == 100
 
 
-def test_a_slot_with_an_image_is_not_saved_to_a_file(plain: EngineHarness, tmp_path: Path) -> None:
-    slot_id = int(str(plain.run(**greedy(plain, 11)).result()["id_slot"]))
-    path = str(tmp_path / "slot")
-    save = partial(SlotAction, verb=SlotVerb.SAVE, slot_id=slot_id, filename="slot", path=path)
-    answer = plain.call(lambda task_id: save(task_id))
-    assert answer["code"] == 501
-    assert "cannot have images" in str(answer["message"])
-    assert not Path(path).exists()
+def act(harness: EngineHarness, verb: SlotVerb, slot_id: int, path: Path) -> dict[str, object]:
+    return harness.call(lambda task_id: SlotAction(task_id, verb, slot_id, path.name, str(path)))
+
+
+def test_a_slot_with_images_goes_to_a_file_and_comes_back_in_another_server(
+    plain: EngineHarness, model: VisionModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "slot"
+    expected = plain.run(**greedy(plain, 11, 15)).text()
+    first = plain.run(**greedy(plain, 11, id_slot=1, cache_prompt=True)).result()
+    saved = act(plain, SlotVerb.SAVE, 1, file)
+    encoded = noted_encodings(monkeypatch)
+    with EngineHarness(argv(model, "--cache-ram", "0")) as harness:
+        restored = act(harness, SlotVerb.RESTORE, 2, file)
+        assert restored["n_restored"] == saved["n_saved"]
+        again = act(harness, SlotVerb.SAVE, 2, tmp_path / "again")
+        assert again["n_written"] == saved["n_written"]
+        turn = harness.run(**greedy(harness, 11, 15, id_slot=2, cache_prompt=True))
+        assert encoded == [1]  # the first one is there
+        assert cache_n(turn) == first["tokens_evaluated"]
+        assert turn.text() == expected
+        act(harness, SlotVerb.RESTORE, 2, file)
+        other = harness.run(**greedy(harness, 16, id_slot=2, cache_prompt=True))
+        assert encoded == [1, 0]  # another image is not taken for it
+        assert other.text() == plain.run(**greedy(plain, 16)).text()
+
+
+def test_a_damaged_file_with_an_image_is_refused_and_the_slot_keeps_its_prompt(
+    plain: EngineHarness, tmp_path: Path
+) -> None:
+    file = tmp_path / "slot"
+    first = plain.run(**greedy(plain, 17, id_slot=0, cache_prompt=True)).result()
+    act(plain, SlotVerb.SAVE, 0, file)
+    whole = bytearray(file.read_bytes())
+    n_tokens = int.from_bytes(whole[20:24], "little")
+    at = 24 + 4 * n_tokens  # how many images there are, where they begin, and how many bytes each has
+    for place, value in ((at, 2), (at, 0), (at + 4, 3), (at + 4, n_tokens), (at + 8, 1 << 30), (at + 12, 1 << 30)):
+        damaged = whole.copy()
+        damaged[place : place + 4] = value.to_bytes(4, "little")
+        file.write_bytes(damaged)
+        error = act(plain, SlotVerb.RESTORE, 0, file)
+        assert error["code"] == 400, (place, value)
+        assert "Unable to restore slot: " in str(error["message"])
+    again = plain.run(**greedy(plain, 17, id_slot=0, cache_prompt=True))
+    assert cache_n(again) == int(str(first["tokens_evaluated"])) - 1
 
 
 def test_a_prompt_with_images_goes_to_the_prompt_cache_and_comes_back(

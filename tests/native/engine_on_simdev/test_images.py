@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyggml_server.messages import SlotAction, SlotVerb
 from pyggml_server.native.media import Media
 
 from tests.engine.harness import EngineHarness
@@ -28,6 +30,19 @@ def chat(harness: EngineHarness, *seeds: int) -> dict[str, object]:
     data = [base64.b64encode(file_for(props, seed)).decode() for seed in seeds]
     prompt = {"prompt_string": told, "multimodal_data": data}
     return {"prompt": prompt, "n_predict": 40, "temperature": 0.0, "ignore_eos": True, "cache_prompt": False}
+
+
+def noted_encodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which file of its request was encoded, for each that is from here on."""
+    encoded: list[int] = []
+    encode = Media.encode
+
+    def noted(media: Media, i: int) -> None:
+        encoded.append(i)
+        encode(media, i)
+
+    monkeypatch.setattr(Media, "encode", noted)
+    return encoded
 
 
 def test_parked_asynchronously_they_say_what_they_say_without_a_park(seeing: VisionModel) -> None:
@@ -57,14 +72,7 @@ def test_chats_with_images_that_overflow_the_pool_all_finish(seeing: VisionModel
 def test_their_prompts_go_to_the_prompt_cache_asynchronously_and_come_back(
     seeing: VisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoded: list[int] = []
-    encode = Media.encode
-
-    def noted(media: Media, i: int) -> None:
-        encoded.append(i)
-        encode(media, i)
-
-    monkeypatch.setattr(Media, "encode", noted)
+    encoded = noted_encodings(monkeypatch)
     flags = ["--mmproj", str(seeing.mmproj), "--no-mmproj-offload"]
     with engine(seeing.model, *flags, n_ctx=1024, n_slots=2) as harness:
         body = {**chat(harness, 1, 2), "cache_prompt": True, "id_slot": 0}
@@ -75,4 +83,23 @@ def test_their_prompts_go_to_the_prompt_cache_asynchronously_and_come_back(
         assert encoded == [0, 1]
         harness.run(**{**body, **chat(harness, 1, 3), "cache_prompt": True})
         assert encoded == [0, 1, 1]
+        assert is_at_rest(harness)
+
+
+def test_a_slot_file_with_images_is_written_and_read_asynchronously(
+    seeing: VisionModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    flags = ["--mmproj", str(seeing.mmproj), "--no-mmproj-offload"]
+    encoded = noted_encodings(monkeypatch)
+
+    def act(verb: SlotVerb, slot_id: int) -> dict[str, object]:
+        return harness.call(lambda task_id: SlotAction(task_id, verb, slot_id, "slot", str(tmp_path / "slot")))
+
+    with engine(seeing.model, *flags, n_ctx=1024, n_slots=2) as harness:
+        body = {**chat(harness, 1, 2), "cache_prompt": True}
+        first = harness.run(**body, id_slot=0).text()
+        saved = act(SlotVerb.SAVE, 0)
+        assert act(SlotVerb.RESTORE, 1)["n_restored"] == saved["n_saved"]
+        assert harness.run(**body, id_slot=1).text() == first
+        assert encoded == [0, 1]
         assert is_at_rest(harness)

@@ -130,8 +130,6 @@ class SlotActions:
                 return {"id_slot": action.slot_id, "n_erased": n_erased}
 
     def _save(self, slot: Slot, action: SlotAction, files: SlotFiles) -> Steps[Answer]:
-        if slot.has_images:
-            raise ActionRefusedError("Unable to save slot: a slot file cannot have images yet", "not_supported_error")
         started_s = self._state.clock()
         n_tokens = len(slot.tokens)
         try:

@@ -52,14 +52,15 @@ class SyncSlotFiles:
         """Blocks for the file and the copy. What it cannot restore leaves the slot as it was."""
         yield from ()
         n_bytes = Path(path).stat().st_size
-        self._load(slot, slot_file.read(path, slot.n_ctx, self._state.runtime.model.vocab.n_tokens))
+        self._load(slot, _read(self._state, path, slot.n_ctx))
         return n_bytes
 
     def _load(self, slot: Slot, file: slot_file.SlotFile) -> None:
         """Idle slots' prompts are given up until it fits."""
+        images = self._state.image_names.images_of_runs(file.runs)
         while True:
             try:
-                self._state.pool.load_file(slot, file)
+                self._state.pool.load_file(slot, file, images)
                 return
             except NoRoomError:
                 if not idle_prompts.drop_one_for_file(self._state, slot):
@@ -78,6 +79,7 @@ class AsyncSlotFiles:
         out = self._copies.out
         yield self._copies.turn(out)
         tokens, checkpoints = list(slot.tokens), self._state.pool.checkpoints.of(slot).to_bytes()
+        media = slot.saved_images()
         with out.turn():
             sizes_bytes = out.sizes_bytes(slot.id, is_target_only=True)
             if not (yield from out.room_for(sizes_bytes)):
@@ -88,21 +90,22 @@ class AsyncSlotFiles:
             slot.background_job = None
             yield from completion(out)
             states = out.states()
-            return (yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens, checkpoints)))
+            return (
+                yield from self._copies.helper.run(lambda: slot_file.write(path, states, tokens, media, checkpoints))
+            )
 
     def restore(self, slot: Slot, path: str) -> Steps[int]:
         """Returns the bytes read. Raises TooLargeError, OSError, PyggmlError and TransferRefusedError, with the slot as
         it was."""
         into, helper, pool = self._copies.into, self._copies.helper, self._state.pool
         n_bytes = Path(path).stat().st_size
-        n_vocab = self._state.runtime.model.vocab.n_tokens
         states = yield from self._states_of(slot)
         yield self._copies.turn(into)
         with into.turn():
-            file = yield from helper.run(lambda: slot_file.read(path, slot.n_ctx, n_vocab))
+            file = yield from helper.run(lambda: _read(self._state, path, slot.n_ctx))
             if self._state.runtime.can_cut_prompts:
                 yield from helper.run(lambda: slot_file.check_whole(file.state))
-            n_tokens = len(file.tokens)
+            n_tokens, images = len(file.tokens), self._state.image_names.images_of_runs(file.runs)
             if not (yield from into.room_for([len(file.state)])):
                 raise TooLargeError
             blanks = into.blanks([len(file.state)])
@@ -113,7 +116,7 @@ class AsyncSlotFiles:
             with pool.replacing(slot, states):
                 try:
                     into.restore(slot.id)
-                    pool.set_restored_tokens(slot, file)
+                    pool.set_restored_tokens(slot, file, images)
                 except BaseException:
                     into.wait()
                     raise
@@ -135,6 +138,12 @@ class AsyncSlotFiles:
             yield from completion(out)
             views = out.states()
             return (yield from self._copies.helper.run(lambda: _copied(views)))
+
+
+def _read(state: EngineState, path: str, n_ctx: int) -> slot_file.SlotFile:
+    """Any thread: of the state only what never changes is read."""
+    runtime = state.runtime
+    return slot_file.read(path, n_ctx, runtime.model.vocab.n_tokens, runtime.has_media)
 
 
 def _copied(views: list[slot_file.State]) -> list[slot_file.State]:

@@ -9,7 +9,7 @@ a minute or so of a sound is an image here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -27,12 +27,15 @@ _FIRST_NUMBER = -2  # llama.cpp's own -1 is no token
 class ImageName:
     """One image: the number of its tokens, how many they are, and how many positions they take.
 
+    saved  what slot files have of it.
+
     An image that comes when nothing has its name any more gets another number.
     """
 
     number: int
     n_tokens: int
     n_pos: int
+    saved: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,11 @@ class ImageNames:
 
     def images_of(self, task: Task) -> Images:
         """The images of the task's prompt."""
-        media = task.media
-        if media is None:
-            return ()
-        return tuple(ImageRun(run.start, self._name(run)) for run in media.runs)
+        return () if task.media is None else self.images_of_runs(task.media.runs)
+
+    def images_of_runs(self, runs: Iterable[MediaRun]) -> Images:
+        """Those that take these tokens of a prompt."""
+        return tuple(ImageRun(run.start, self._name(run)) for run in runs)
 
     def images_in(self, tokens: list[int]) -> Images | None:
         """The images among a prompt's tokens. None where nothing else has the name of one of them any more."""
@@ -90,7 +94,7 @@ class ImageNames:
         key = run.content_id, run.n_tokens, run.n_pos
         name = self._names.get(key)
         if name is None:
-            name = self._names[key] = ImageName(next(self._numbers), run.n_tokens, run.n_pos)
+            name = self._names[key] = ImageName(next(self._numbers), run.n_tokens, run.n_pos, run.saved)
             self._by_number[name.number] = name
         return name
 

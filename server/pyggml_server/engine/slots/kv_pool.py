@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pyggml_server.engine.slots import chunk_reuse, shared_prompt
 from pyggml_server.engine.slots.checkpoints import SlotCheckpoints
 from pyggml_server.engine.slots.common_prefix import common_prefix
-from pyggml_server.engine.slots.images import n_uncut
+from pyggml_server.engine.slots.images import Images, n_uncut, named
+from pyggml_server.engine.slots.images import n_positions as positions_of
 from pyggml_server.engine.slots.slot import Slot
 from pyggml_server.native import slot_file
 from pyggml_server.native.border import NoRoomError, StateError, UnsupportedError
@@ -119,15 +120,16 @@ class KvPool:
         """Write the slot to a sequence file as llama-server does, with its checkpoints. Returns the bytes written;
         raises OSError and PyggmlError."""
         checkpoints = self.checkpoints.of(slot).to_bytes()
-        if not checkpoints:
+        if not checkpoints and not slot.has_images:
             return self._context.save_state_file(path, slot.id, slot.tokens, wrap_tokens=True)
-        return slot_file.write(path, [self._context.save_state(slot.id)], slot.tokens, checkpoints)
+        return slot_file.write(path, [self._context.save_state(slot.id)], slot.tokens, slot.saved_images(), checkpoints)
 
-    def load_file(self, slot: Slot, file: slot_file.SlotFile) -> None:
-        """Replace what the slot holds by that of a file. Raises PyggmlError, with the slot as it was."""
+    def load_file(self, slot: Slot, file: slot_file.SlotFile, images: Images) -> None:
+        """Replace what the slot holds by that of a file, whose runs are the images. Raises PyggmlError, with the slot
+        as it was."""
         with self.replacing(slot, self.states_of(slot) if self.can_copy(slot) else []):
             self._context.restore_state(file.state, slot.id)
-            self.set_restored_tokens(slot, file)
+            self.set_restored_tokens(slot, file, images)
 
     @contextmanager
     def replacing(self, slot: Slot, states: list[slot_file.State]) -> Iterator[None]:
@@ -145,15 +147,15 @@ class KvPool:
                 self._put_back(slot, states, tokens, checkpoints)
             raise
 
-    def set_restored_tokens(self, slot: Slot, file: slot_file.SlotFile) -> None:
+    def set_restored_tokens(self, slot: Slot, file: slot_file.SlotFile, images: Images) -> None:
         """The slot's cells, which were restored from a file, are those of its tokens. Raises PyggmlError if not."""
         pos_max = self._context.seq_pos_max(slot.id)
         n_positions = 0 if pos_max is None else pos_max + 1
-        if n_positions != len(file.tokens):
+        if n_positions != positions_of(images, len(file.tokens)):
             raise StateError(f"The slot save file has {len(file.tokens)} tokens for {n_positions} positions")
         if file.checkpoints and self._runtime.n_checkpoints_max > 0:
             self.checkpoints.of(slot).take_bytes_of(file.checkpoints, len(file.tokens))
-        slot.hold(file.tokens)
+        slot.hold(named(file.tokens, images), images)
 
     def can_copy(self, slot: Slot) -> bool:
         """False where there is nothing, or a shift that waits for the next decode, which no copy can have."""

@@ -117,6 +117,10 @@ class Slot:
         """Whether any of `tokens` is of an image."""
         return bool(self.images) and self.images[0].start < len(self.tokens)
 
+    def saved_images(self) -> list[tuple[int, bytes]]:
+        """What a file has of its images, each behind the token at which it begins."""
+        return [(run.start, run.name.saved) for run in self.images if run.start < len(self.tokens)]
+
     def n_positions(self, n_tokens: int) -> int:
         """Positions that its first `n_tokens` tokens take."""
         return n_positions(self.images, n_tokens)
