@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.program import ServerProcess
+from tests.e2e.conftest import StartServer
+from tests.e2e.program import PATIENCE_S, ServerProcess
+from tests.hungry_template import DEEDS, TEMPLATE, endless_chat, hungry_chat
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 MANY = [f"p{i}" for i in range(20_000)]
@@ -71,9 +77,22 @@ REFUSED = {
 }
 
 
-def resident_bytes(server: ServerProcess) -> int:
+MIB = 1024 * 1024
+N_WORKERS = 2
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@pytest.fixture(scope="module")
+def templated(start_ours: StartServer) -> Iterator[ServerProcess]:
+    """Two threads read bodies there, and the template is hungry."""
+    with start_ours("--jinja", "--chat-template", TEMPLATE, "--threads-http", str(N_WORKERS)) as server:
+        yield server
+
+
+def resident_bytes(server: ServerProcess, *, at_most: bool = False) -> int:
+    """Of the process now, or the most that it ever had."""
     status = Path(f"/proc/{server.process_id}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    found = re.search(rf"{'VmHWM' if at_most else 'VmRSS'}:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) * 1024
 
@@ -82,14 +101,46 @@ def resident_bytes(server: ServerProcess) -> int:
 def test_a_body_that_would_take_the_machine_is_refused_and_its_memory_comes_back(
     ours: ServerProcess, name: str
 ) -> None:
-    path, body = REFUSED[name]
-    ours.post("/tokenize", {"content": "a"})
-    before = resident_bytes(ours)
-    response = ours.post(path, body)
+    assert_refused(ours, *REFUSED[name])
+
+
+def assert_refused(server: ServerProcess, path: str, body: dict[str, Any]) -> None:
+    """With 400; its memory comes back, and others are served."""
+    server.post("/tokenize", {"content": "a"})
+    before = resident_bytes(server)
+    response = server.post(path, body)
     assert response.status_code == 400, response.text[:300]
     assert response.json()["error"]["type"] == "invalid_request_error"
-    assert resident_bytes(ours) - before < 300 * 1024 * 1024
-    assert ours.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+    assert resident_bytes(server) - before < 300 * MIB
+    assert resident_bytes(server, at_most=True) - before < 1000 * MIB
+    assert server.post("/completion", {"prompt": "a", "n_predict": 1}).status_code == 200
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_body_that_makes_the_template_take_the_machine_is_refused(templated: ServerProcess, deed: str) -> None:
+    path = "/apply-template" if deed == "a repeated string" else "/v1/chat/completions"
+    assert_refused(templated, path, hungry_chat(deed))
+
+
+def cpu_s(server: ServerProcess) -> float:
+    fields = Path(f"/proc/{server.process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def test_others_are_served_once_the_clients_of_endless_bodies_have_left(templated: ServerProcess) -> None:
+    """Each may take more CPU time than this test waits, and together they hold every thread that reads bodies."""
+    address = urlsplit(templated.url)
+    body = json.dumps(endless_chat(2 * PATIENCE_S)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    before = cpu_s(templated)
+    clients = [socket.create_connection((address.hostname, address.port)) for _ in range(N_WORKERS)]
+    for client in clients:
+        client.sendall(head + body)
+    while cpu_s(templated) - before < 2.0:
+        assert templated.get("/health").status_code == 200
+    for client in clients:
+        client.close()
+    assert templated.post("/tokenize", {"content": "a"}).status_code == 200
 
 
 def test_a_grammar_whose_rules_name_the_next_one_twice_is_read_at_once(ours: ServerProcess) -> None:
