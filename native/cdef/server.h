@@ -186,7 +186,7 @@ typedef struct pyggml_task_stats {
 
 void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out);
 
-int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+int pyggml_task_progress(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
 int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
 
 int  pyggml_draft(pyggml_server * server, int32_t n, pyggml_task * const * tasks, const int32_t * n_max,
@@ -218,8 +218,7 @@ typedef struct pyggml_row {
 
 typedef struct pyggml_sampled {
     pyggml_tokens       tokens;
-    const pyggml_view * payloads;
-    int32_t             n_payloads;
+    pyggml_view         text;
     int32_t             stop;
     int32_t             goes_on;
     int32_t             failed;

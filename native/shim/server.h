@@ -153,7 +153,7 @@ PYGGML_API void pyggml_request_get_info(const pyggml_request * request, pyggml_r
 // Hands the i-th task over; a second call for the same i gives NULL.
 PYGGML_API pyggml_task * pyggml_request_take_task(pyggml_request * request, int32_t i);
 
-// One payload of the i-th task as text: SSE events (as_stream) or a JSON value. Payloads in the order they were made.
+// The payload of the i-th task's end as text: SSE events (as_stream) or a JSON value. Once per task.
 PYGGML_API int pyggml_request_format(pyggml_request * request, int32_t i, const uint8_t * payload, size_t size,
                                      int as_stream, pyggml_bytes * out, pyggml_error * err);
 // An error object in the middle of a stream.
@@ -227,8 +227,9 @@ typedef struct pyggml_task_stats {
 
 PYGGML_API void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stats * out);
 
-// Payloads: a prompt-progress report (n_past prompt tokens are in the cache), and the end of the task.
-PYGGML_API int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+// The server-sent events of a prompt-progress report (n_past prompt tokens are in the cache).
+PYGGML_API int pyggml_task_progress(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
+// The end of the task, for pyggml_request_format. Fails too where an event of the task could not be formatted.
 PYGGML_API int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err);
 
 // -- drafts ----------------------------------------------------------------------------------------------------------
@@ -270,11 +271,11 @@ typedef struct pyggml_sampled {
     pyggml_tokens       tokens;     // the sampled ones, all but the last of them in the slot; valid until the next step.
                                     // None where no row was sampled, and where a draft has to be verified once more: the
                                     // slot then holds what it held before
-    const pyggml_view * payloads;   // streamed tasks: their events; valid until the next step
-    int32_t             n_payloads;
+    pyggml_view         text;       // streamed tasks: server-sent events, possibly none; valid until the next step. With
+                                    // the report on the prompt that ends here, if the task wants one
     int32_t             stop;       // enum pyggml_stop; not NONE: call pyggml_task_final
     int32_t             goes_on;    // the last token is in the next batch, which was decoded
-    int32_t             failed;     // enum pyggml_failure; not 0: payloads[0] is the message; other rows are unharmed
+    int32_t             failed;     // enum pyggml_failure; not 0: `text` is the message; other rows are unharmed
 } pyggml_sampled;
 
 typedef struct pyggml_batch_view {

@@ -25,7 +25,8 @@ static void add_task(pyggml_request & request, const llama_tokens & tokens, cons
     task->index       = index;
     task->params_json = safe_json_to_str(params.to_json(true));
     pyggml_task_choose_adapters(*task);
-    request.formatters.push_back(std::make_unique<pyggml_formatter>(params, tokens, index));
+    task->formatter = std::make_shared<pyggml_formatter>(params, tokens, index);
+    request.formatters.push_back(task->formatter);
     request.tasks.push_back(std::move(task));
 }
 
@@ -147,11 +148,11 @@ static void check_purpose(const pyggml_request & request) {
 
 void pyggml_add_embedding_tasks(pyggml_request & request, const std::string & body) {
     check_purpose(request);
-    request.body = json::parse(body);
+    *request.body = json::parse(body);
     if (request.type == SERVER_TASK_TYPE_RERANK) {
-        add_ranks(request, request.body);
+        add_ranks(request, *request.body);
     } else {
-        add_embeddings(request, request.body);
+        add_embeddings(request, *request.body);
     }
 }
 
@@ -231,11 +232,11 @@ json pyggml_join_embeddings(const pyggml_request & request, const json & results
     if (request.type == SERVER_TASK_TYPE_RERANK) {
         auto      documents = request.documents;
         const double n      = double(documents.size());
-        const int    top_n  = int(std::min(n, json_value(request.body, "top_n", n)));
-        return format_response_rerank(request.body, name, results, request.body.contains("texts"), documents, top_n);
+        const int    top_n  = int(std::min(n, json_value(*request.body, "top_n", n)));
+        return format_response_rerank(*request.body, name, results, request.body->contains("texts"), documents, top_n);
     }
     if (request.res_type != TASK_RESPONSE_TYPE_OAI_EMBD) {
         return results;
     }
-    return format_embeddings_response_oaicompat(request.body, name, results, wants_base64(request.body));
+    return format_embeddings_response_oaicompat(*request.body, name, results, wants_base64(*request.body));
 }

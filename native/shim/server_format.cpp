@@ -1,4 +1,5 @@
-// Payloads of the engine to each API's JSON and event streams. Any thread, one at a time per request.
+// What the engine says of a task to each API's JSON and event streams: tokens in the step that gave them, the end of the
+// answer when its request asks for it.
 #include "budget.hpp"
 #include "server_embeddings.hpp"
 
@@ -82,7 +83,8 @@ static std::string without_prefix(const std::string & text, const std::string & 
 
 // -- the answers that have no frame ----------------------------------------------------------------------------------
 
-static json partial_json(pyggml_formatter & f, payload_kind kind, const token_payload & p) {
+static json partial_json(pyggml_formatter & f, const pyggml_token_event & p) {
+    const bool is_progress = p.progress.has_value();
     server_task_result_cmpl_partial res;
     res.id_slot               = -1; // as llama-server, which leaves it unset in partial results
     res.index                 = size_t(f.index);
@@ -91,19 +93,19 @@ static json partial_json(pyggml_formatter & f, payload_kind kind, const token_pa
     res.n_prompt_tokens       = p.n_prompt_tokens;
     res.n_prompt_tokens_cache = p.n_prompt_tokens_cache;
     res.post_sampling_probs   = f.params.post_sampling_probs;
-    res.is_progress           = kind == payload_kind::progress;
-    res.progress              = p.progress;
-    res.tokens.assign(1, kind == payload_kind::progress ? 0 : p.token);
+    res.is_progress           = is_progress;
+    res.progress              = p.progress.value_or(result_prompt_progress());
+    res.tokens.assign(1, p.token);
     res.prob_output       = p.probs;
     res.stats             = p.stats;
     res.verbose           = f.params.verbose;
     res.res_type          = f.params.res_type;
     res.oaicompat_model   = f.params.oaicompat_model;
     res.oaicompat_cmpl_id = f.params.oaicompat_cmpl_id;
-    if (f.params.res_type == TASK_RESPONSE_TYPE_OAI_CHAT && kind == payload_kind::token) {
+    if (f.params.res_type == TASK_RESPONSE_TYPE_OAI_CHAT && !is_progress) {
         res.n_decoded = f.has_begun ? 2 : 1; // 1 means there: say who speaks
     }
-    f.has_begun = f.has_begun || kind == payload_kind::token;
+    f.has_begun = f.has_begun || !is_progress;
     res.update(f.state);
     return res.to_json();
 }
@@ -158,13 +160,12 @@ template <class P> static pyggml_answer_facts facts_of(const P & p) {
     return facts;
 }
 
-static json framed_part(pyggml_formatter & f, payload_kind kind, const token_payload & p) {
+static json framed_part(pyggml_formatter & f, const pyggml_token_event & p) {
     pyggml_diffs diffs;
-    const bool   is_progress = kind == payload_kind::progress;
-    if (!is_progress) {
+    if (!p.progress) {
         f.state.update_chat_msg(p.content, true, diffs);
     }
-    return f.answer->add(f.calls.settle(diffs, false), facts_of(p), is_progress ? &p.progress : nullptr);
+    return f.answer->add(f.calls.settle(diffs, false), facts_of(p), p.progress ? &*p.progress : nullptr);
 }
 
 static json framed_end(pyggml_formatter & f, const final_payload & p) {
@@ -188,15 +189,10 @@ static json payload_json(pyggml_request & request, pyggml_formatter & f, payload
     if (kind == payload_kind::embedding) {
         return pyggml_embedding_json(request, f, reader);
     }
-    if (kind == payload_kind::final) {
-        final_payload p;
-        p.visit(reader);
-        count_usage(request, f, p);
-        return f.answer ? framed_end(f, p) : final_json(request, f, p);
-    }
-    token_payload p;
+    final_payload p;
     p.visit(reader);
-    return f.answer ? framed_part(f, kind, p) : partial_json(f, kind, p);
+    count_usage(request, f, p);
+    return f.answer ? framed_end(f, p) : final_json(request, f, p);
 }
 
 static std::string to_events(task_response_type type, const json & j) {
@@ -207,6 +203,14 @@ static std::string to_events(task_response_type type, const json & j) {
     }
 }
 
+std::string pyggml_format_event(pyggml_formatter & f, const pyggml_token_event & event) {
+    pyggml_budget               budget(pyggml_limits_for_token()); // parsers look at all of the text
+    std::lock_guard<std::mutex> lock(f.mutex);
+    json                        j = f.answer ? framed_part(f, event) : partial_json(f, event);
+    set_created(j, f.created_s);
+    return j == nullptr ? std::string() : to_events(f.params.res_type, j);
+}
+
 extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const uint8_t * payload, size_t size,
                                      int as_stream, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
@@ -214,9 +218,10 @@ extern "C" int pyggml_request_format(pyggml_request * request, int32_t i, const 
         if (i < 0 || size_t(i) >= request->formatters.size()) {
             throw std::invalid_argument("the request has no task " + std::to_string(i));
         }
-        pyggml_formatter & f = *request->formatters[i];
-        payload_reader     reader{ payload, payload + size };
-        json               j = payload_json(*request, f, reader);
+        pyggml_formatter &          f = *request->formatters[i];
+        std::lock_guard<std::mutex> lock(f.mutex);
+        payload_reader              reader{ payload, payload + size };
+        json                        j = payload_json(*request, f, reader);
         set_created(j, request->created_s);
         if (j == nullptr) {
             pyggml_bytes_assign(out, "");
@@ -230,7 +235,9 @@ extern "C" int pyggml_request_format_error(const pyggml_request * request, const
                                            pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
         const json inner  = json::parse(std::string(error, size));
-        auto *     answer = request->formatters.at(0)->answer.get();
+        auto &     f      = *request->formatters.at(0);
+        auto *     answer = f.answer.get();
+        std::lock_guard<std::mutex> lock(f.mutex);
         pyggml_bytes_assign(out, answer != nullptr ? to_events(request->res_type, answer->error_events(inner)) :
                                                      format_oai_sse(json{ { "error", inner } }));
     });

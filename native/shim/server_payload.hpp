@@ -1,4 +1,4 @@
-// The bytes that carry a token or the end of a task from the engine to whoever formats it.
+// The bytes that carry the end of a task from the engine to the request, which formats it.
 //
 // One flat layout, written and read only here, by the same build: a kind, then the fields in the order of `visit`.
 #pragma once
@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-enum class payload_kind : uint8_t { token = 1, progress = 2, final = 3, embedding = 4 };
+enum class payload_kind : uint8_t { final = 1, embedding = 2 };
 
 struct payload_writer {
     std::string out;
@@ -117,31 +117,6 @@ struct payload_reader {
             throw std::invalid_argument("payload is cut short");
         }
         return size_t(n);
-    }
-};
-
-// What a token event and a progress report say.
-struct token_payload {
-    std::string             content;
-    llama_token             token                 = LLAMA_TOKEN_NULL;
-    int32_t                 id_slot               = -1;
-    int32_t                 n_decoded             = 0;
-    int32_t                 n_prompt_tokens       = 0;
-    int32_t                 n_prompt_tokens_cache = 0;
-    server_slot_stats       stats                 = {};
-    result_prompt_progress  progress              = {};
-    completion_token_output probs                 = {};
-
-    template <class V> void visit(V & v) {
-        v.field(content);
-        v.field(token);
-        v.field(id_slot);
-        v.field(n_decoded);
-        v.field(n_prompt_tokens);
-        v.field(n_prompt_tokens_cache);
-        v.field(stats);
-        v.field(progress);
-        v.field(probs);
     }
 };
 

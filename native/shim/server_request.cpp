@@ -98,7 +98,10 @@ static void add_task(pyggml_request & request, const prompt_input & prompt, cons
     if (!task->sampler) {
         throw std::invalid_argument("Failed to initialize samplers: the grammar could not be used");
     }
-    request.formatters.push_back(std::make_unique<pyggml_formatter>(params, prompt.text, index));
+    task->formatter = std::make_shared<pyggml_formatter>(params, prompt.text, index);
+    task->formatter->created_s = request.created_s;
+    task->formatter->body      = request.body;
+    request.formatters.push_back(task->formatter);
     request.tasks.push_back(std::move(task));
 }
 
@@ -168,9 +171,9 @@ static std::unique_ptr<pyggml_answer> new_answer(const pyggml_request & request,
     const pyggml_server & server = *request.server;
     switch (request.res_type) {
         case TASK_RESPONSE_TYPE_OAI_RESP:
-            return pyggml_responses_answer(request.body, server.vocab, server.model_name, request.created_s);
+            return pyggml_responses_answer(*request.body, server.vocab, server.model_name, request.created_s);
         case TASK_RESPONSE_TYPE_ANTHROPIC:
-            return pyggml_messages_answer(request.body, server.model_name, completion_id);
+            return pyggml_messages_answer(*request.body, server.model_name, completion_id);
         default:
             return nullptr;
     }
@@ -218,8 +221,8 @@ static void read_body(pyggml_request & request, const std::string & body, const 
         data = json::parse(body);
     }
     if (is_chat(request.res_type)) {
-        request.body = data;
-        data         = pyggml_chat_to_completion(*request.server, request.res_type, request.body, files);
+        *request.body = data;
+        data         = pyggml_chat_to_completion(*request.server, request.res_type, *request.body, files);
     }
     add_tasks(request, data, files, gen_chatcmplid());
 }

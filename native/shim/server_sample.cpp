@@ -1,8 +1,6 @@
 // The next token of a completion: sampled, turned into text, checked against stop strings and limits. Engine thread.
 #include "server_task.hpp"
 
-#include "server_payload.hpp"
-
 #include <algorithm>
 
 // -- text ------------------------------------------------------------------------------------------------------------
@@ -157,11 +155,10 @@ static void count_token(pyggml_task & task) {
     }
 }
 
-static std::string token_event(pyggml_task & task, const completion_token_output & out, bool with_stats) {
-    token_payload p;
+static pyggml_token_event token_event(const pyggml_task & task, const completion_token_output & out, bool with_stats) {
+    pyggml_token_event p;
     p.content               = out.text_to_send;
     p.token                 = out.tok;
-    p.id_slot               = task.id_slot;
     p.n_decoded             = int32_t(task.stats.n_gen);
     p.n_prompt_tokens       = int32_t(task.tokens.size());
     p.n_prompt_tokens_cache = int32_t(task.stats.n_prompt_cached);
@@ -171,7 +168,7 @@ static std::string token_event(pyggml_task & task, const completion_token_output
     if (task.params.sampling.n_probs > 0) {
         p.probs = out;
     }
-    return payload_write(payload_kind::token, p);
+    return p;
 }
 
 // The token becomes text: what of it may be handed out, and whether the task ends with it.
@@ -201,7 +198,7 @@ static void take_token(pyggml_task & task, completion_token_output & out, int32_
             task.probs.push_back(out);
         }
         if (task.params.stream) {
-            result.payloads.push_back(token_event(task, out, ends_in_word));
+            result.events.push_back(token_event(task, out, ends_in_word));
         }
     }
 }

@@ -1,7 +1,7 @@
-// The two native calls per pass of the engine: decode, and then wait and sample every ready row. The second can decode the
-// next batch too, so that the device computes while Python is told of this one. Engine thread, no GIL;
-// rows are sampled side by side on the server's row pool. Between the two calls the device computes: what the engine does
-// there costs nobody anything.
+// The two native calls per pass of the engine: decode, and then wait, sample every ready row and format its events. The
+// second can decode the next batch too, so that the device computes while the events of this one are formatted and Python
+// is told of it. Engine thread, no GIL; rows are sampled, and their events formatted, side by side on the server's row
+// pool. Between the two calls the device computes: what the engine does there costs nobody anything.
 #include "budget.hpp"
 #include "server_adapters.hpp"
 #include "server_task.hpp"
@@ -34,6 +34,9 @@ static void check_row(const pyggml_row & row) {
 // What can be done to a row while others are worked on, on any thread: it touches the row's task and reads the outputs of the batch.
 static void sample_row(pyggml_server & server, const pyggml_batch_view & batch, const pyggml_row & row,
                        pyggml_row_result & result) {
+    if (!row.task->format_failure.empty()) {
+        throw std::runtime_error(row.task->format_failure);
+    }
     if (row.task->embeds()) {
         pyggml_task_embed(*row.task, server.ctx, row, batch.seq_id[row.i_batch]);
     } else if (row.n_draft == 0) {
@@ -62,7 +65,7 @@ template <class F> static void try_row(pyggml_row_result & result, F && work) no
     const auto fail = [&](int32_t how, const char * why) {
         result        = {};
         result.failed = how;
-        result.payloads.push_back(why);
+        result.text   = why;
     };
     try {
         pyggml_budget budget(pyggml_limits_for_token()); // a grammar may have too many ways to continue
@@ -79,14 +82,42 @@ template <class F> static void try_row(pyggml_row_result & result, F && work) no
     }
 }
 
-static void show_row(const pyggml_row & row, pyggml_row_result & result, pyggml_sampled & out) {
-    for (const std::string & payload : result.payloads) {
-        result.views.push_back({ reinterpret_cast<const uint8_t *>(payload.data()), payload.size() });
+// The events of the rows as text, side by side: the end of a prompt is reported before the first token. What cannot be
+// formatted fails its own task, in the step after this one: the next batch may already have a token of it.
+static void format_rows(pyggml_server & server, const std::vector<pyggml_row> & rows) {
+    auto &               results = server.step_results;
+    std::vector<int32_t> ready;
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const pyggml_task & task = *rows[i].task;
+        if (results[i].failed || rows[i].i_batch < 0) {
+            continue;
+        }
+        if (rows[i].n_prompt_tokens > 0 && task.params.stream && task.params.return_progress) {
+            results[i].events.insert(results[i].events.begin(), pyggml_progress_event(task, rows[i].n_past));
+        }
+        if (!results[i].events.empty()) {
+            ready.push_back(int32_t(i));
+        }
     }
-    out.tokens     = { result.tokens.data(), int32_t(result.tokens.size()) };
-    out.payloads   = result.views.data();
-    out.n_payloads = int32_t(result.views.size());
-    out.failed     = result.failed;
+    server.row_pool->run(int32_t(ready.size()), [&](int32_t k) {
+        pyggml_task &       task   = *rows[ready[k]].task;
+        pyggml_row_result & result = results[ready[k]];
+        try {
+            for (const pyggml_token_event & event : result.events) {
+                result.text += pyggml_format_event(*task.formatter, event);
+            }
+        } catch (const std::exception & e) {
+            task.format_failure = e.what();
+        } catch (...) {
+            task.format_failure = "an exception of unknown type was thrown";
+        }
+    });
+}
+
+static void show_row(const pyggml_row & row, pyggml_row_result & result, pyggml_sampled & out) {
+    out.tokens = { result.tokens.data(), int32_t(result.tokens.size()) };
+    out.text   = { reinterpret_cast<const uint8_t *>(result.text.data()), result.text.size() };
+    out.failed = result.failed;
     if (!result.failed) {
         out.stop = row.task->embeds() ? int32_t(PYGGML_STOP_EMBEDDED) : int32_t(row.task->stop);
     }
@@ -180,9 +211,9 @@ static int32_t decode_next(pyggml_server & server, const std::vector<int32_t> & 
 extern "C" int pyggml_step_sample(pyggml_server * server, int32_t go_on, pyggml_sampled * out, int32_t * decode_status,
                                   pyggml_error * err) {
     return pyggml_guard(err, [&] {
-        const pyggml_batch_view batch  = server->decoded.view();
-        const auto &            rows   = server->decoded.rows;
-        const int32_t           n_rows = int32_t(rows.size());
+        const pyggml_batch_view       batch  = server->decoded.view();
+        const std::vector<pyggml_row> rows   = server->decoded.rows;
+        const int32_t                 n_rows = int32_t(rows.size());
         *decode_status                 = 0;
         std::vector<int32_t> ready;
         for (int32_t i = 0; i < n_rows; ++i) {
@@ -203,12 +234,13 @@ extern "C" int pyggml_step_sample(pyggml_server * server, int32_t go_on, pyggml_
         if (!ready.empty()) {
             sample_rows(*server, batch, rows.data(), ready);
         }
-        for (const int32_t i : ready) {
-            show_row(rows[i], server->step_results[i], out[i]);
-        }
         const std::vector<int32_t> going_on = go_on ? rows_that_go_on(*server) : std::vector<int32_t>();
         if (!going_on.empty()) {
             *decode_status = decode_next(*server, going_on, out);
+        }
+        format_rows(*server, rows); // a device computes the next batch meanwhile
+        for (const int32_t i : ready) {
+            show_row(rows[i], server->step_results[i], out[i]);
         }
     });
 }

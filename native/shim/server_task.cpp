@@ -109,21 +109,25 @@ extern "C" void pyggml_task_get_stats(const pyggml_task * task, pyggml_task_stat
     out->n_draft_positions          = int32_t(task->draft.n_accepted_per_pos.size());
 }
 
-extern "C" int pyggml_task_progress(const pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err) {
+pyggml_token_event pyggml_progress_event(const pyggml_task & task, int32_t n_past) {
+    pyggml_token_event p;
+    p.n_decoded             = 0; // llama-server reports before it samples, we do after the step
+    p.n_prompt_tokens       = int32_t(task.tokens.size());
+    p.n_prompt_tokens_cache = int32_t(task.stats.n_prompt_cached);
+    p.progress.emplace();
+    p.progress->total       = int32_t(task.tokens.size());
+    p.progress->cache       = int32_t(task.stats.n_prompt_cached);
+    p.progress->processed   = n_past;
+    p.progress->time_ms     = task.stats.t_elapsed_us() / 1000;
+    if (task.params.timings_per_token) {
+        p.stats = task.stats;
+    }
+    return p;
+}
+
+extern "C" int pyggml_task_progress(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
-        token_payload p;
-        p.id_slot               = task->id_slot;
-        p.n_decoded             = 0; // llama-server reports before it samples, we do after the step
-        p.n_prompt_tokens       = int32_t(task->tokens.size());
-        p.n_prompt_tokens_cache = int32_t(task->stats.n_prompt_cached);
-        p.progress.total        = int32_t(task->tokens.size());
-        p.progress.cache        = int32_t(task->stats.n_prompt_cached);
-        p.progress.processed    = n_past;
-        p.progress.time_ms      = task->stats.t_elapsed_us() / 1000;
-        if (task->params.timings_per_token) {
-            p.stats = task->stats;
-        }
-        pyggml_bytes_assign(out, payload_write(payload_kind::progress, p));
+        pyggml_bytes_assign(out, pyggml_format_event(*task->formatter, pyggml_progress_event(*task, n_past)));
     });
 }
 
@@ -139,6 +143,9 @@ static std::vector<completion_token_output> final_probs(const pyggml_task & task
 
 extern "C" int pyggml_task_final(pyggml_task * task, int32_t n_past, pyggml_bytes * out, pyggml_error * err) {
     return pyggml_guard(err, [&] {
+        if (!task->format_failure.empty()) {
+            throw std::runtime_error(task->format_failure);
+        }
         if (task->embeds()) {
             pyggml_bytes_assign(out, pyggml_embedding_payload(*task));
             return;

@@ -16,6 +16,9 @@ void pyggml_task_sample(pyggml_task & task, llama_context * ctx, int32_t i_batch
 void pyggml_task_take(pyggml_task & task, llama_context * ctx, int32_t i_batch, const llama_tokens & tokens,
                       int32_t n_past, pyggml_row_result & result);
 
+// A report on the prompt, of which `n_past` tokens are in the cache.
+pyggml_token_event pyggml_progress_event(const pyggml_task & task, int32_t n_past);
+
 // Takes the embedding or the score of a prompt whose last token is `row` of the last decode. Throws where there is none.
 void pyggml_task_embed(pyggml_task & task, llama_context * ctx, const pyggml_row & row, llama_seq_id seq_id);
 // The end of such a task.

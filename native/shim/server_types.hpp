@@ -23,13 +23,25 @@
 
 struct pyggml_media_prompt;
 
+// What the event of a token, or of a report on the prompt, says.
+struct pyggml_token_event {
+    std::string             content;
+    llama_token             token                 = 0; // none in a report
+    int32_t                 n_decoded             = 0;
+    int32_t                 n_prompt_tokens       = 0;
+    int32_t                 n_prompt_tokens_cache = 0;
+    server_slot_stats       stats                 = {};
+    completion_token_output probs                 = {};
+    std::optional<result_prompt_progress> progress; // a report on the prompt
+};
+
 // What a step gave for one row.
 struct pyggml_row_result {
-    llama_tokens             tokens;
-    std::vector<std::string> payloads; // of a row that failed: the message
-    std::vector<pyggml_view> views; // of `payloads`
-    pyggml_verified          verified; // of a row with guesses, until they are settled
-    int32_t                  failed = 0; // as in pyggml_sampled
+    llama_tokens                    tokens;
+    std::vector<pyggml_token_event> events; // of a streamed task, until they are `text`
+    std::string                     text;   // server-sent events; of a row that failed: the message
+    pyggml_verified                 verified; // of a row with guesses, until they are settled
+    int32_t                         failed = 0; // as in pyggml_sampled
 };
 
 // The batch that was decoded last, and its rows.
@@ -87,7 +99,11 @@ inline bool pyggml_embeds(server_task_type type) {
     return type == SERVER_TASK_TYPE_EMBEDDING || type == SERVER_TASK_TYPE_RERANK;
 }
 
+struct pyggml_formatter;
+
 struct pyggml_task {
+    std::shared_ptr<pyggml_formatter> formatter; // its request's, too
+    std::string           format_failure; // why its events could not be made: its next step fails
     const pyggml_server * server = nullptr;
     server_task_type      type   = SERVER_TASK_TYPE_COMPLETION;
     task_params           params;
@@ -135,15 +151,19 @@ struct pyggml_task {
     bool ctx_shift() const { return server->params.ctx_shift; }
 };
 
-// Formatting state of one task; the engine never sees it.
+// Makes text of what one task says, in its order. The engine formats the events of tokens, and the request what ends
+// the answer: whoever formats holds `mutex`.
 struct pyggml_formatter {
+    std::mutex        mutex;
     task_params       params;
+    int64_t           created_s = 0;
     llama_tokens      prompt;
     task_result_state state;
     int32_t           index;
     bool              shares_prompt = false; // with the task before it (n > 1)
     bool              has_begun     = false; // a token's event was made
     common_chat_msg   prefilled; // the beginning of the answer that came with the request, which is not repeated
+    std::shared_ptr<const common_json> body; // of the request, which `answer` reads
     std::unique_ptr<pyggml_answer> answer; // of the APIs whose streams have frames
     pyggml_call_order              calls;  // in it
 
@@ -162,7 +182,7 @@ struct pyggml_usage {
 struct pyggml_request {
     const pyggml_server *                          server = nullptr;
     server_task_type                               type   = SERVER_TASK_TYPE_COMPLETION;
-    common_json                                    body; // as it came; kept for chats, embeddings and reranking
+    std::shared_ptr<common_json> body = std::make_shared<common_json>(); // as it came; of chats, embeddings, reranking
     std::vector<std::string>                       documents; // to be reranked
     bool                                           stream = false;
     task_response_type                             res_type = TASK_RESPONSE_TYPE_NONE;
@@ -170,13 +190,17 @@ struct pyggml_request {
     int64_t                                        created_s = 0;
     pyggml_usage                                   usage;
     std::vector<std::unique_ptr<pyggml_task>>      tasks;
-    std::vector<std::unique_ptr<pyggml_formatter>> formatters;
+    std::vector<std::shared_ptr<pyggml_formatter>> formatters;
 };
 
 // The older two of OpenAI's APIs: one answer with many choices, streams that end with [DONE].
 inline bool pyggml_is_openai(task_response_type type) {
     return type == TASK_RESPONSE_TYPE_OAI_CHAT || type == TASK_RESPONSE_TYPE_OAI_CMPL;
 }
+
+// The server-sent events of a token or of a report on the prompt; may be empty. Any thread. Throws what the parsers of
+// the text throw, and pyggml_budget_exceeded.
+std::string pyggml_format_event(pyggml_formatter & formatter, const pyggml_token_event & event);
 
 // Copies into memory that pyggml_bytes_free releases. Throws std::bad_alloc.
 void pyggml_bytes_assign(pyggml_bytes * out, const std::string & text);

@@ -1,7 +1,7 @@
 """What crosses between the web side and the engine thread: small frozen messages.
 
-A leaf: imports nothing of the server but what the engine publishes. Payloads are bytes in the layout of the native
-shim; only `native` reads them. Inbound messages are made on any web thread, outbound ones on the engine thread, and
+A leaf: imports nothing of the server but what the engine publishes. A payload is bytes in the layout of the native
+shim; only `native` reads it. Inbound messages are made on any web thread, outbound ones on the engine thread, and
 none is changed afterwards.
 """
 
@@ -111,10 +111,10 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One sampled token, or a prompt-progress report, of a streamed task (payload: formatter input)."""
+    """What a step gave a streamed task, or a report on its prompt: whole server-sent events for its client."""
 
     task_id: int
-    payload: bytes
+    events: bytes
 
 
 @dataclass(frozen=True, slots=True)

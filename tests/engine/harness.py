@@ -48,13 +48,12 @@ class Running:
         return str(self.result(i)["content"])
 
     def n_tokens(self, i: int = 0) -> int:
-        return sum(isinstance(message, Token) for message in self.messages[self.task_ids[i]])
+        return len(self.parts(i))
 
     def parts(self, i: int = 0) -> list[dict[str, object]]:
         """JSON of each part of a stream, the last one aside."""
-        tokens = [m for m in self.messages[self.task_ids[i]] if isinstance(m, Token)]
-        events = [self.request.formatters[i].stream_event(token.payload) for token in tokens]
-        return [json.loads(event.removeprefix(b"data: ")) for event in events]
+        said = b"".join(m.events for m in self.messages[self.task_ids[i]] if isinstance(m, Token))
+        return [json.loads(event.removeprefix(b"data: ")) for event in said.split(b"\n\n") if event]
 
     def notices(self, i: int = 0) -> list[str]:
         return [m.text for m in self.messages[self.task_ids[i]] if isinstance(m, Notice)]

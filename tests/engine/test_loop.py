@@ -13,11 +13,13 @@ from pyggml_server.engine import loop
 from pyggml_server.engine.admission import queue
 from pyggml_server.engine.batch.decode import STATUS_NO_ROOM
 from pyggml_server.engine.lifecycle import snapshot
+from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.slots.kv_pool import KvPool
 from pyggml_server.engine.slots.slot import Job, Slot
 from pyggml_server.messages import Failed, Finished
 from pyggml_server.native.runtime import BatchArrays, Row, Runtime, Sample
 from pyggml_server.native.task import Task
+from pyggml_server.published import Snapshot
 
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
 
@@ -73,7 +75,7 @@ def test_the_line_moves_up_when_the_only_slot_ends_and_nothing_else_arrives(one_
     assert all(request.result()["stop"] is True for request in requests)
 
 
-@pytest.mark.parametrize("payload", ["final_payload", "progress_payload"])
+@pytest.mark.parametrize("payload", ["final_payload", "progress_event"])
 def test_a_payload_that_cannot_be_made_ends_its_own_request_only(
     payload: str, three_slots: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,3 +179,24 @@ def test_a_slot_says_whether_its_text_has_a_new_line_while_it_runs(
     one_slot.run(**body, grammar='root ::= "a" "\\n" "b" "c" "d" "e"')
     assert seen[0] is False
     assert seen[-1] is True
+
+
+def test_a_snapshot_is_taken_once_for_several_tokens_and_for_everything_else_at_once(
+    one_slot: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bool] = []
+    take_snapshot = snapshot.take_snapshot
+
+    def watch(state: EngineState, *arguments: object) -> Snapshot:
+        if not taken:
+            now_s = state.clock()
+            monkeypatch.setattr(state, "clock", lambda: now_s)  # from now on no time passes
+        made = take_snapshot(state, *arguments)  # type: ignore[arg-type]
+        taken.extend(slot.is_processing for slot in made.slots)
+        return made
+
+    monkeypatch.setattr(loop, "take_snapshot", watch)
+    running = one_slot.run(prompt="A", n_predict=30, ignore_eos=True, stream=True)
+    assert running.n_tokens() > 20
+    assert len(taken) <= 5
+    assert taken[-1] is False

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyggml_server.config import StepOptions
 from pyggml_server.engine.transfers import link_pace
 from pyggml_server.history import EventKind
 
@@ -36,6 +37,7 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     has_everything  with classes, a short line, slots that are parked by hand and files, whatever else the round has.
     """
     rng = random.Random(seed)
+    step = StepOptions(runs_ahead=random.Random(f"{seed} step").choice([True, False]))
     kind = rng.choice(KINDS)
     if has_everything:
         kind = kind.with_everything()
@@ -51,7 +53,7 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
             patch.setattr(link_pace, "FIRST_PART_BYTES", SMALL_PART_BYTES)
             patch.setattr(link_pace, "LEAST_PART_BYTES", SMALL_PART_BYTES)
         refusals = Refusals(patch, rng)
-        with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt, serve=kind.serve) as harness:
+        with broken_after_passes(patch) as broken, EngineHarness(argv, kind.preempt, step, kind.serve) as harness:
             everyone = drive(harness, rng, load)
             counters, history = harness.engine.snapshot().counters, harness.engine.snapshot().history
     assert not broken, broken
@@ -66,7 +68,8 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     more = f"{counters.requests_refused_total} refused in line, {n_by_hand} parked by hand, "
     more += f"{counters.spills_total} written, {counters.fetches_total} read"
     return (
-        f"{where}: {len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "
+        f"{where}, {'runs ahead' if step.runs_ahead else 'step by step'}: "
+        f"{len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "
         f"{counters.recomputes_total} computed again, {counters.requests_failed_total} without room, "
         f"{counters.requests_cancelled_total} cancelled" + (f", {more}" if has_everything else "")
     )

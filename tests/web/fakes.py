@@ -48,6 +48,11 @@ class FakeSettings:
     n_threads_http: int = -1
 
 
+def token(task_id: int, data: bytes) -> Token:
+    """A token whose event has these data."""
+    return Token(task_id, b"data: " + data + b"\n\n")
+
+
 class FakeTask:
     """A task that is only an identity."""
 
@@ -58,7 +63,7 @@ class FakeTask:
 class FakeFormatter:
     """Shows payloads as they are; the payload `broken` cannot be formatted."""
 
-    def stream_event(self, payload: bytes) -> bytes:
+    def last_events(self, payload: bytes) -> bytes:
         if payload == b"broken":
             raise ValueError("this payload is broken")
         return b"data: " + payload + b"\n\n"
@@ -268,7 +273,7 @@ class FakeEngine:
     def say_tokens(self, task_id: int, *payloads: bytes) -> None:
         """Deliver a token per payload, each in a batch of its own."""
         for payload in payloads:
-            self.say(Token(task_id, payload))
+            self.say(token(task_id, payload))
 
     def finish(self, task_id: int, payload: bytes = b"{}") -> None:
         """The task ends well."""

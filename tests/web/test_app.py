@@ -14,9 +14,8 @@ import pytest
 import requests
 from pyggml_server.app import Server
 from pyggml_server.download.ports import DownloadError
-from pyggml_server.messages import Token
 
-from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory
+from tests.web.fakes import PATIENCE_S, FakeEngine, FakeSettings, engine_factory, token
 from tests.web.running import Running, one_error, running
 
 PROGRAM = Path(__file__).with_name("signal_program.py")
@@ -146,7 +145,7 @@ def test_requests_under_way_end_as_unavailable_at_an_interrupt() -> None:
     (plain_id,) = server.engine.next_task_ids()
     stream = server.posting_stream('{"stream":true}')
     (stream_id,) = server.engine.next_task_ids()
-    server.engine.say(Token(stream_id, b"1"))
+    server.engine.say(token(stream_id, b"1"))
     with stream.response() as response:
         server.server.interrupt()
         assert one_error(plain.response())[:2] == (503, "unavailable_error")

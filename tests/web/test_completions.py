@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from pyggml_server.errors import error_object
-from pyggml_server.messages import Began, Cancelled, Failed, Notice, Token
+from pyggml_server.messages import Began, Cancelled, Failed, Notice
 from pyggml_server.request_kind import RequestKind
 
-from tests.web.fakes import PATIENCE_S
+from tests.web.fakes import PATIENCE_S, token
 from tests.web.running import Running, one_error
 
 CONTEXT_ERROR = error_object("the request exceeds the available context size", "exceed_context_size_error")
@@ -47,7 +47,7 @@ def test_results_are_joined_in_the_order_of_the_tasks_not_of_their_ends(server: 
 def test_messages_for_streams_do_not_disturb(server: Running) -> None:
     posting = server.posting("/completion", "{}")
     (task_id,) = server.engine.next_task_ids()
-    server.engine.say(Began(task_id), Token(task_id, b'"x"'), Notice(task_id, "preempted"))
+    server.engine.say(Began(task_id), token(task_id, b'"x"'), Notice(task_id, "preempted"))
     server.engine.finish(task_id, b'"done"')
     assert posting.response().json() == "done"
 
@@ -84,7 +84,7 @@ def test_a_result_that_cannot_be_formatted_is_a_server_error(server: Running) ->
 
 
 def test_messages_about_unknown_tasks_are_ignored(server: Running) -> None:
-    server.engine.say(Token(12345, b"x"), Cancelled(99))
+    server.engine.say(token(12345, b"x"), Cancelled(99))
     posting = server.posting("/completion", "{}")
     (task_id,) = server.engine.next_task_ids()
     server.engine.finish(task_id, b'"still here"')

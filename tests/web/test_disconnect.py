@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
-from pyggml_server.messages import Began, Token
+from pyggml_server.messages import Began
 
-from tests.web.fakes import PATIENCE_S
+from tests.web.fakes import PATIENCE_S, token
 from tests.web.running import Running
 
 
@@ -29,7 +29,7 @@ def test_leaving_before_the_first_message_cancels_the_task(server: Running, body
 def test_leaving_in_the_middle_cancels_the_task(server: Running, body: str) -> None:
     connection = server.raw_post("/completion", body)
     (task_id,) = server.engine.next_task_ids()
-    server.engine.say(Began(task_id), Token(task_id, b"1"))
+    server.engine.say(Began(task_id), token(task_id, b"1"))
     connection.close()
     assert server.engine.next_cancelled_id() == task_id
     assert_request_is_freed(server)
@@ -38,7 +38,7 @@ def test_leaving_in_the_middle_cancels_the_task(server: Running, body: str) -> N
 def test_leaving_in_the_middle_of_a_stream_that_was_read_cancels_the_task(server: Running) -> None:
     with server.raw_post("/completion", '{"stream":true}') as connection:
         (task_id,) = server.engine.next_task_ids()
-        server.engine.say(Token(task_id, b"1"))
+        server.engine.say(token(task_id, b"1"))
         received = b""
         while b"data: 1\n\n" not in received:
             received += connection.recv(65536)

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from pyggml_server.messages import Token
 
-from tests.web.fakes import PATIENCE_S, FakeSettings
+from tests.web.fakes import PATIENCE_S, FakeSettings, token
 from tests.web.running import Running, one_error, running
 
 LONG_S = 3600.0
@@ -45,7 +44,7 @@ def test_running_requests_go_on_and_new_ones_are_refused_until_the_last_has_ende
     assert [server.get(path).status_code for path in ("/slots", "/metrics", "/pool.json")] == [200, 200, 200]
     server.engine.finish(plain_id, b'{"answer":1}')
     assert plain.response().json() == {"answer": 1}
-    server.engine.say(Token(stream_id, b"1"))
+    server.engine.say(token(stream_id, b"1"))
     assert not server.engine.stopped.is_set()
     with stream.response() as response:
         server.engine.finish(stream_id, b"2")
@@ -64,7 +63,7 @@ def test_a_client_that_leaves_does_not_hold_the_end_up(server: Running) -> None:
 def test_a_stream_that_goes_on_without_its_client_is_waited_for(server: Running) -> None:
     connection = server.raw_post("/completion", '{"stream":true}', {"X-Conversation-Id": "kept"})
     (task_id,) = server.engine.next_task_ids()
-    server.engine.say(Token(task_id, b"1"))
+    server.engine.say(token(task_id, b"1"))
     received = b""
     while b"data: 1\n\n" not in received:
         received += connection.recv(65536)

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import requests
 from pyggml_server.errors import error_object
-from pyggml_server.messages import Failed, Token
+from pyggml_server.messages import Failed
 from pyggml_server.web.stream_store import KEPT_AFTER_END_S, KeptStream, OffsetLostError, StreamStore
 
-from tests.web.fakes import PATIENCE_S
+from tests.web.fakes import PATIENCE_S, token
 from tests.web.running import Running, one_error
 
 CONVERSATION = "chat::org/model"
@@ -174,7 +174,7 @@ def test_what_generates_no_text_has_no_conversation(server: Running, path: str) 
 
 def test_only_conversations_that_are_named_are_looked_up(server: Running) -> None:
     _, task_id = begin(server)
-    server.engine.say(Token(task_id, b"22"))
+    server.engine.say(token(task_id, b"22"))
     server.engine.finish(task_id, b"3")
     n_bytes = len(server.get(ADDRESS).content)  # it has ended
     known: list[list[object]] = [["chat"], [CONVERSATION], ["other", "", 5, "chat"]]

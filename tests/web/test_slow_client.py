@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pyggml_server.messages import Token
 from pyggml_server.web.exchange import MAX_WAITING_BYTES
 
-from tests.web.fakes import PATIENCE_S, FakeSettings
+from tests.web.fakes import PATIENCE_S, FakeSettings, token
 from tests.web.running import Running, running
 
 PAYLOAD = b"x" * (1024 * 1024)
@@ -17,7 +16,7 @@ def test_a_client_that_never_reads_is_cancelled_when_too_much_waits(server: Runn
         # sockets and buffers take some of it, the exchange at most its limit
         n_payloads = 0
         while server.engine.inbound.empty():
-            server.engine.say(Token(task_id, PAYLOAD))
+            server.engine.say(token(task_id, PAYLOAD))
             # the batch before this answer has been routed
             assert server.get("/health").status_code == 200
             n_payloads += 1
@@ -30,6 +29,6 @@ def test_a_client_that_takes_no_data_for_the_timeout_is_cancelled_before_too_muc
     with running(FakeSettings(timeout_write_s=1)) as server, server.raw_post("/completion", '{"stream":true}'):
         (task_id,) = server.engine.next_task_ids()
         for _ in range(MAX_WAITING_BYTES // len(PAYLOAD) - 2):
-            server.engine.say(Token(task_id, PAYLOAD))
+            server.engine.say(token(task_id, PAYLOAD))
             assert server.get("/health").status_code == 200
         assert server.engine.next_cancelled_id() == task_id

@@ -29,7 +29,7 @@ from pyggml_server.engine.sleep_guard import SleepGuard
 from pyggml_server.engine.startup import build_state
 from pyggml_server.engine.transfers.staging import staging_bytes
 from pyggml_server.errors import LoadError
-from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Stop, Submit, Wake
+from pyggml_server.messages import Cancel, Cancelled, Deliver, FromWeb, Inbound, Stop, Submit, Token, Wake
 from pyggml_server.published import Asleep, Snapshot
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _POLL_S = 0.0005
 _HELD_POLL_S = 0.02
 # While nothing but images is encoded. The end of that wakes the engine, so this only bounds a mistake.
 _ENCODER_POLL_S = 0.05
+# While slots only generate: how often the snapshot is taken. Whatever else a pass does is published at once.
+_SNAPSHOT_EVERY_S = 0.02
 # How long to wait before trying again to free a model that is still in use.
 _SLEEP_POLL_S = 0.1
 
@@ -78,6 +80,7 @@ class Engine:
         self._on_asleep = on_asleep
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._snapshot = Snapshot()
+        self._published_at_s = float("-inf")
         self._time_started_s = time.time()
         self._guard = SleepGuard()
         self._counters = Counters()
@@ -233,7 +236,11 @@ class Engine:
     def _publish(self, state: EngineState, dispatcher: Dispatcher) -> None:
         if not state.is_busy():
             state.recorder.rest()
-        self._snapshot = take_snapshot(state, dispatcher.n_tasks, self._time_started_s)
+        now_s = state.clock()
+        only_tokens = bool(state.outbox) and all(isinstance(message, Token) for message in state.outbox)
+        if not only_tokens or now_s - self._published_at_s >= _SNAPSHOT_EVERY_S:
+            self._snapshot = take_snapshot(state, dispatcher.n_tasks, self._time_started_s)
+            self._published_at_s = now_s
         if state.outbox:
             messages, state.outbox = state.outbox, []
             self._deliver(messages)

@@ -50,14 +50,14 @@ class Request:
 
 
 class Formatter:
-    """Turns the payloads of one task into the API's JSON, in the order in which they were made."""
+    """Turns the end of one task into the API's text. The engine has formatted the events before it."""
 
     def __init__(self, request: Request, index: int) -> None:
         self._request = request
         self._index = index
 
-    def stream_event(self, payload: bytes) -> bytes:
-        """Server-sent events for a Token or Finished payload of a streamed request; may be empty."""
+    def last_events(self, payload: bytes) -> bytes:
+        """Server-sent events of the Finished payload of a streamed request."""
         return self._format(payload, as_stream=True)
 
     def result(self, payload: bytes) -> bytes:

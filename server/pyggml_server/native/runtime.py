@@ -73,14 +73,14 @@ class Sample:
 
     tokens    sampled, in order: all but the last are in the slot already. Empty where no row was sampled, and where a
               draft has to be verified once more: the slot holds what it held before the step.
-    payloads  the events of a streamed task.
+    events    server-sent events of a streamed task, possibly none.
     goes_on   the last token is in the next batch already, which a device computes.
     error     why sampling failed, and of which of llama-server's types that is.
     """
 
     tokens: list[int]
     stop: StopType
-    payloads: list[bytes]
+    events: bytes
     error: str | None = None
     error_type: str = "server_error"
     goes_on: bool = False
@@ -274,12 +274,11 @@ def _rows(rows: Sequence[Row]) -> Any:
 
 
 def _sample(sampled: Any) -> Sample:
-    views = [sampled.payloads[i] for i in range(sampled.n_payloads)]
-    payloads = [bytes(ffi.buffer(view.data, view.size)) for view in views]
+    text = bytes(ffi.buffer(sampled.text.data, sampled.text.size)) if sampled.text.size else b""
     if sampled.failed:
         error_type = "invalid_request_error" if sampled.failed == lib.PYGGML_FAILED_LIMIT else "server_error"
-        return Sample([], StopType.NONE, [], payloads[0].decode("utf-8", "replace"), error_type)
-    return Sample(_tokens(sampled.tokens), StopType(sampled.stop), payloads, goes_on=bool(sampled.goes_on))
+        return Sample([], StopType.NONE, b"", text.decode("utf-8", "replace"), error_type)
+    return Sample(_tokens(sampled.tokens), StopType(sampled.stop), text, goes_on=bool(sampled.goes_on))
 
 
 def _tokens(view: Any) -> list[int]:

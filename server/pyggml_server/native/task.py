@@ -132,12 +132,13 @@ class Task:
         lib.pyggml_task_get_stats(self.handle, out)
         return list(ffi.unpack(out.n_accepted_per_pos, out.n_draft_positions)) if out.n_draft_positions else []
 
-    def progress_payload(self, n_past: int) -> bytes:
-        """A prompt-progress report: `n_past` tokens of the prompt are in the cache."""
+    def progress_event(self, n_past: int) -> bytes:
+        """Server-sent events of a prompt-progress report: `n_past` tokens of the prompt are in the cache."""
         return self._payload(lib.pyggml_task_progress, n_past)
 
     def final_payload(self, n_past: int) -> bytes:
-        """The end of the task, with `n_past` tokens in its slot."""
+        """The end of the task, with `n_past` tokens in its slot. Raises PyggmlError where an event of it could not be
+        formatted."""
         return self._payload(lib.pyggml_task_final, n_past)
 
     def _payload(self, function: Any, n_past: int) -> bytes:

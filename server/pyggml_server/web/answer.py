@@ -79,7 +79,10 @@ class EventStream:
         text = EventText(self.request, self.exchange.task_ids)
         pending = self.messages
         while True:
-            await write.chunk(await self.service.in_thread(text.render, pending))
+            if text.is_ready(pending):
+                await write.chunk(text.render(pending))
+            else:
+                await write.chunk(await self.service.in_thread(text.render, pending))
             if text.is_over:
                 break
             waiting.start()

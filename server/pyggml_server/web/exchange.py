@@ -49,7 +49,7 @@ class Exchange:
         if message.task_id not in self._open_ids:
             return
         if isinstance(message, Token):
-            self._n_waiting_bytes += len(message.payload)
+            self._n_waiting_bytes += len(message.events)
         elif isinstance(message, (Finished, Answered, Failed, Cancelled)):  # a union would be made anew for each token
             self._open_ids.discard(message.task_id)
             if isinstance(message, Finished):

@@ -11,10 +11,10 @@ from pyggml_server.request_kind import RequestKind
 
 
 class FormatterPort(Protocol):
-    """Turns one task's payloads into bytes for the client. Milliseconds: worker threads only, one at a time."""
+    """Turns the end of one task into bytes for the client. Milliseconds: worker threads only, one at a time."""
 
-    def stream_event(self, payload: bytes) -> bytes:
-        """SSE bytes, possibly none, of a Token or Finished payload of a streamed request."""
+    def last_events(self, payload: bytes) -> bytes:
+        """SSE bytes of a Finished payload of a streamed request."""
 
     def result(self, payload: bytes) -> bytes:
         """The JSON of a Finished payload of a request that is not streamed."""

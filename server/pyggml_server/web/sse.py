@@ -1,4 +1,4 @@
-"""The text of one event stream: the engine's messages in, SSE bytes out. Runs on worker threads, one at a time.
+"""The text of one event stream: the engine's messages in, SSE bytes out. One thread at a time.
 
 Knows no socket and no event loop.
 """
@@ -23,10 +23,15 @@ class EventText:
     """Renders the messages of one request in order; `is_over` once nothing may follow."""
 
     def __init__(self, request: RequestPort, task_ids: Sequence[int]) -> None:
-        self._formatters = dict(zip(task_ids, request.formatters, strict=True))
+        self._formatters: dict[int, FormatterPort] = dict(zip(task_ids, request.formatters, strict=True))
         self._unfinished = set(task_ids)
         self._ends_with_done = request.ends_with_done
         self.is_over = False
+
+    @staticmethod
+    def is_ready(messages: Sequence[Outbound]) -> bool:
+        """Whether `render` has nothing to format, so that it takes no longer than to copy the bytes."""
+        return all(isinstance(message, (Token, Notice, Began)) for message in messages)
 
     def render(self, messages: Sequence[Outbound]) -> bytes:
         """The SSE bytes of these messages, possibly none. An error, also one of formatting, is the last event."""
@@ -42,16 +47,15 @@ class EventText:
         return bytes(text)
 
     def _event(self, message: Outbound) -> bytes:
-        formatter: FormatterPort = self._formatters[message.task_id]
         match message:
+            case Token(events=events):
+                return events
             case Began() | Answered():  # a completion is never Answered
                 return b""
-            case Token(payload=payload):
-                return formatter.stream_event(payload)
             case Notice(text=text):
                 return b": " + text.encode() + b"\n\n"
             case Finished(payload=payload):
-                return formatter.stream_event(payload) + self._finish(message.task_id)
+                return self._formatters[message.task_id].last_events(payload) + self._finish(message.task_id)
             case Failed(error=error):
                 return self._error(message.task_id, error)
             case Cancelled():

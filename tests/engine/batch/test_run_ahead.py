@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 from pyggml_server.config import PreemptOptions, StepOptions
 from pyggml_server.engine.lifecycle.engine_state import EngineState
 from pyggml_server.engine.preemption.pinning import keep_memory_ahead
+from pyggml_server.messages import Token
 from pyggml_server.native.runtime import Runtime, Sample
+from pyggml_server.request_kind import RequestKind
 
 from tests.engine.harness import EngineHarness
 from tests.engine.invariants import watched
@@ -26,6 +29,14 @@ WAYS: list[dict[str, Any]] = [
     {"n_predict": 2},
     {"n": 2, "temperature": 0.8, "seed": 3},
     {"ignore_eos": True, "n_predict": 200},  # to the end of its context
+]
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Count to ten."}]}
+STREAMS: list[tuple[RequestKind, dict[str, Any]]] = [
+    (RequestKind.COMPLETION, {"n_probs": 2, "return_progress": True, "timings_per_token": True}),
+    (RequestKind.OAI_COMPLETION, {"n": 2, "logprobs": 2}),
+    (RequestKind.OAI_CHAT, CHAT),
+    (RequestKind.OAI_RESPONSES, {"input": "Count to ten.", "return_progress": True}),
+    (RequestKind.ANTHROPIC, CHAT),
 ]
 
 
@@ -73,6 +84,27 @@ def test_an_answer_is_the_same(
     with watched(monkeypatch, caplog):
         assert said(smollm2_path, AHEAD, fields) == plain
     assert ("ahead" in calls) == (plain[0][2] > 2)
+
+
+def test_every_event_of_every_api_is_the_same(smollm2_path: Path, calls: list[str]) -> None:
+    streams = []
+    for step in (NOT_AHEAD, AHEAD):
+        with EngineHarness(argv(smollm2_path), None, step) as harness:
+            streams.append([events(harness, kind, fields) for kind, fields in STREAMS])
+    assert streams[0] == streams[1]
+    assert all(len(stream) > 5 for stream in streams[0])
+    assert "ahead" in calls
+
+
+def events(harness: EngineHarness, kind: RequestKind, fields: dict[str, Any]) -> list[str]:
+    """The events of each answer of a stream but its end, without random ids and times."""
+    request = harness.start_as(kind, **body(12, max_tokens=12, max_output_tokens=12, ignore_eos=True, **fields))
+    harness.wait(request)
+    said = b"".join(m.events for i in request.task_ids for m in request.messages[i] if isinstance(m, Token)).decode()
+    assert said.endswith("\n\n")
+    assert '"error":{' not in said
+    masked = re.sub(r"(chatcmpl-|(?:resp|msg|rs|fc|call)_)\w+", r"\1", re.sub(r'"(created\w*)":\d+', r'"\1":0', said))
+    return re.sub(r'"(\w+_(?:ms|second))":[\d.e+-]+', r'"\1":0', masked).split("\n\n")[:-1]
 
 
 def test_shifts_forced_parks_and_drafts_change_no_word(

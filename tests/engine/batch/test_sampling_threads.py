@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from pyggml_server.native.command_line import CommandLine
-from pyggml_server.native.request import Formatter
 from pyggml_server.native.runtime import BatchArrays, Row, Runtime, Sample, StopType
 from pyggml_server.native.task import Task
 from pyggml_server.request_kind import RequestKind
@@ -40,7 +39,6 @@ class Chat:
     """One task in its slot."""
 
     task: Task
-    formatter: Formatter
     slot: int
     tokens: list[int]
     said: list[Any] = field(default_factory=list)
@@ -48,7 +46,7 @@ class Chat:
 
     def take(self, sample: Sample) -> None:
         """Note what a step gave."""
-        events = [self.formatter.stream_event(payload).decode() for payload in sample.payloads]
+        events = [event for event in sample.events.decode().split("\n\n") if event]
         self.said.append((sample.tokens, sample.stop, sample.error, [_content(event) for event in events]))
         self.is_over = sample.stop is not StopType.NONE or sample.error is not None
         self.tokens += sample.tokens
@@ -85,8 +83,8 @@ def begin(runtime: Runtime, bodies: Sequence[dict[str, Any]]) -> list[Chat]:
     for body in bodies:
         whole = {"prompt": PROMPT, "stream": True, "n_predict": N_TOKENS, **body}
         request = runtime.translator.request(RequestKind.COMPLETION, json.dumps(whole).encode())
-        for task, formatter in zip(request.tasks, request.formatters, strict=True):
-            chats.append(Chat(task, formatter, len(chats), task.tokens.tolist()))
+        for task in request.tasks:
+            chats.append(Chat(task, len(chats), task.tokens.tolist()))
     for chat in chats:
         chat.task.start(chat.slot, 256, 0)
     parents = [chat for chat in chats if chat.task.parent is None]

@@ -28,7 +28,7 @@ class FakeRuntime:
 
     def step(self, _batch: BatchArrays, rows: list[Row], overlapped: Callable[[], None]) -> tuple[int, list[Sample]]:
         overlapped()
-        return 0, [Sample([5], StopType.NONE, []) for _ in rows]
+        return 0, [Sample([5], StopType.NONE, b"") for _ in rows]
 
 
 class FakePool:

@@ -153,11 +153,11 @@ def report_progress(state: EngineState, slot: Slot) -> bool:
     if not (job.task.is_streamed and job.task.returns_progress):
         return True
     try:
-        payload = job.task.progress_payload(len(slot.tokens))
+        events = job.task.progress_event(len(slot.tokens))
     except Exception as error:
         endings.fail(state, slot, f"got exception: {error}")
         return False
-    state.outbox.append(Token(job.task_id, payload))
+    state.outbox.append(Token(job.task_id, events))
     return True
 
 

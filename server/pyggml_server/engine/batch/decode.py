@@ -100,7 +100,8 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
     state.counters.tally.n_tokens_max = max(state.counters.tally.n_tokens_max, len(slot.tokens))
     if part.is_prompt and not job.n_decoded:
         job.n_prompt_processed += len(part.tokens)
-        if not report_progress(state, slot):
+        is_reported = part.samples and sample.error is None  # in its events, before the first token
+        if not is_reported and not report_progress(state, slot):
             return
     if not part.samples:
         return
@@ -108,6 +109,8 @@ def _advance(state: EngineState, part: Part, sample: Sample, now_s: float) -> No
         slot.state.move(SlotPhase.DONE_PROMPT)
         slot.state.move(SlotPhase.GENERATING)
         hand_over(state, slot)
+    if sample.events:
+        state.outbox.append(Token(job.task_id, sample.events))
     if sample.stop is StopType.EMBEDDED:
         endings.finish(state, slot)
         state.pool.clear(slot)  # a prompt that was embedded is never continued
@@ -145,7 +148,6 @@ def _take_tokens(state: EngineState, slot: Slot, sample: Sample, now_s: float) -
         state.counters.count_gap(gap_s, is_survivors=state.last_copy_at_s >= job.last_token_at_s)
         state.recorder.count_gap(now_s, gap_s)
     job.last_token_at_s = now_s
-    state.outbox.extend(Token(job.task_id, payload) for payload in sample.payloads)
     if sample.stop is not StopType.NONE:
         job.has_next_token = False
         endings.finish(state, slot)
