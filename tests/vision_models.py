@@ -26,7 +26,6 @@ WINDOW = 128
 N_EYES = 32  # the encoder's width
 N_EYES_FF = 64
 N_GEMMA_IMAGE_TOKENS = 16
-_GEMMA_IMAGE_SIZE, _GEMMA_PATCH, _GEMMA_MERGE = 64, 8, 2
 _QWEN_PATCH, _QWEN_MERGE = 4, 2
 
 
@@ -55,14 +54,34 @@ def write_gemma_like(folder: Path) -> VisionModel:
             text.ones(f"blk.{i}.{name}.weight", N_EMBD)
         for name in ("attn_q_norm", "attn_k_norm"):
             text.ones(f"blk.{i}.{name}.weight", N_EMBD // N_HEAD)
-    eyes = _eyes(folder / "gemma-mmproj.gguf", "gemma3", _GEMMA_IMAGE_SIZE, _GEMMA_PATCH)
-    eyes.writer.add_uint32("clip.vision.projector.scale_factor", _GEMMA_MERGE)
-    eyes.random("v.patch_embd.weight", N_EYES, 3, _GEMMA_PATCH, _GEMMA_PATCH)
-    eyes.random("v.patch_embd.bias", N_EYES)
-    eyes.random("v.position_embd.weight", (_GEMMA_IMAGE_SIZE // _GEMMA_PATCH) ** 2, N_EYES)
-    eyes.ones("mm.soft_emb_norm.weight", N_EYES)
-    eyes.random("mm.input_projection.weight", N_EYES, N_EMBD)
-    return VisionModel(text.finish(), eyes.finish())
+    return VisionModel(text.finish(), write_gemma_eyes(folder / "gemma-mmproj.gguf", Eyes()))
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """The sizes of an encoder like Gemma 3's: images of `image_size` pixels a side, in patches, `merge` a side of which
+    make a token."""
+
+    width: int = N_EYES
+    n_ff: int = N_EYES_FF
+    n_layers: int = 1
+    n_heads: int = 2
+    image_size: int = 64
+    patch: int = 8
+    merge: int = 2
+    n_embd: int = N_EMBD  # of the model that it is for
+
+
+def write_gemma_eyes(path: Path, sizes: Eyes) -> Path:
+    """The encoder alone, for any model of its width."""
+    eyes = _eyes(path, "gemma3", sizes)
+    eyes.writer.add_uint32("clip.vision.projector.scale_factor", sizes.merge)
+    eyes.random("v.patch_embd.weight", sizes.width, 3, sizes.patch, sizes.patch)
+    eyes.random("v.patch_embd.bias", sizes.width)
+    eyes.random("v.position_embd.weight", (sizes.image_size // sizes.patch) ** 2, sizes.width)
+    eyes.ones("mm.soft_emb_norm.weight", sizes.width)
+    eyes.random("mm.input_projection.weight", sizes.width, sizes.n_embd)
+    return eyes.finish()
 
 
 def write_qwen_like(folder: Path) -> VisionModel:
@@ -75,7 +94,7 @@ def write_qwen_like(folder: Path) -> VisionModel:
             text.ones(f"blk.{i}.{name}.weight", N_EMBD)
         for name in ("attn_q", "attn_k", "attn_v"):
             text.random(f"blk.{i}.{name}.bias", N_EMBD)
-    eyes = _eyes(folder / "qwen-mmproj.gguf", "qwen2vl_merger", 32, _QWEN_PATCH)
+    eyes = _eyes(folder / "qwen-mmproj.gguf", "qwen2vl_merger", Eyes(image_size=32, patch=_QWEN_PATCH))
     eyes.random("v.patch_embd.weight", N_EYES, 3, _QWEN_PATCH, _QWEN_PATCH)
     eyes.random("v.patch_embd.weight.1", N_EYES, 3, _QWEN_PATCH, _QWEN_PATCH)
     n_merged = N_EYES * _QWEN_MERGE**2
@@ -180,38 +199,43 @@ def add_text_model(file: ModelFile) -> None:
         file.random(f"blk.{i}.ffn_down.weight", N_EMBD, N_FF)
 
 
-def _eyes(path: Path, projector: str, image_size: int, patch_size: int) -> ModelFile:
-    """An encoder with one layer, and without what its kind has of its own."""
+def _eyes(path: Path, projector: str, sizes: Eyes) -> ModelFile:
+    """An encoder without what its kind has of its own."""
     file = ModelFile(path, "clip", seed=3)
     file.writer.add_bool("clip.has_vision_encoder", True)
     file.writer.add_string("clip.projector_type", projector)
     file.writer.add_bool("clip.use_gelu", True)
     for name, value in (
-        ("embedding_length", N_EYES),
-        ("feed_forward_length", N_EYES_FF),
-        ("block_count", 1),
-        ("attention.head_count", 2),
-        ("projection_dim", N_EMBD),
-        ("image_size", image_size),
-        ("patch_size", patch_size),
+        ("embedding_length", sizes.width),
+        ("feed_forward_length", sizes.n_ff),
+        ("block_count", sizes.n_layers),
+        ("attention.head_count", sizes.n_heads),
+        ("projection_dim", sizes.n_embd),
+        ("image_size", sizes.image_size),
+        ("patch_size", sizes.patch),
     ):
         file.writer.add_uint32(f"clip.vision.{name}", value)
     file.writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
     for name in ("image_mean", "image_std"):
         file.writer.add_array(f"clip.vision.{name}", [0.5, 0.5, 0.5])
-    for name in ("ln1", "ln2"):
-        file.ones(f"v.blk.0.{name}.weight", N_EYES)
-        file.random(f"v.blk.0.{name}.bias", N_EYES)
-    for name, n_out, n_in in (
-        ("attn_q", N_EYES, N_EYES),
-        ("attn_k", N_EYES, N_EYES),
-        ("attn_v", N_EYES, N_EYES),
-        ("attn_out", N_EYES, N_EYES),
-        ("ffn_up", N_EYES_FF, N_EYES),
-        ("ffn_down", N_EYES, N_EYES_FF),
-    ):
-        file.random(f"v.blk.0.{name}.weight", n_out, n_in)
-        file.random(f"v.blk.0.{name}.bias", n_out)
-    file.ones("v.post_ln.weight", N_EYES)
-    file.random("v.post_ln.bias", N_EYES)
+    for i in range(sizes.n_layers):
+        _add_layer(file, f"v.blk.{i}", sizes)
+    file.ones("v.post_ln.weight", sizes.width)
+    file.random("v.post_ln.bias", sizes.width)
     return file
+
+
+def _add_layer(file: ModelFile, name: str, sizes: Eyes) -> None:
+    for norm in ("ln1", "ln2"):
+        file.ones(f"{name}.{norm}.weight", sizes.width)
+        file.random(f"{name}.{norm}.bias", sizes.width)
+    for part, n_out, n_in in (
+        ("attn_q", sizes.width, sizes.width),
+        ("attn_k", sizes.width, sizes.width),
+        ("attn_v", sizes.width, sizes.width),
+        ("attn_out", sizes.width, sizes.width),
+        ("ffn_up", sizes.n_ff, sizes.width),
+        ("ffn_down", sizes.width, sizes.n_ff),
+    ):
+        file.random(f"{name}.{part}.weight", n_out, n_in)
+        file.random(f"{name}.{part}.bias", n_out)

@@ -44,8 +44,16 @@ class Chat(threading.Thread):
     """One chat, with a prompt of its own. `sent_s`: when its request went out; `n_cached`: what its prompt found."""
 
     def __init__(
-        self, server: ServerProcess, number: int, n_prompt: int, n_tokens: int, *, caches_prompt: bool = False
+        self,
+        server: ServerProcess,
+        number: int,
+        n_prompt: int,
+        n_tokens: int,
+        *,
+        caches_prompt: bool = False,
+        prompt: str = "",
     ) -> None:
+        """`prompt` stands in place of `n_prompt` tokens."""
         super().__init__(name=f"chat {number}", daemon=True)
         self.number = number
         self.arrivals = Arrivals()
@@ -54,7 +62,7 @@ class Chat(threading.Thread):
         self.n_cached = 0
         self._caches_prompt = caches_prompt
         self._server = server
-        self._n_prompt = n_prompt
+        self._prompt = prompt or [1000 + 7 * number + i % 5 for i in range(n_prompt)]
         self._n_tokens = n_tokens
         self._changed = threading.Condition()
         self._has_ended = False
@@ -78,7 +86,7 @@ class Chat(threading.Thread):
 
     def _follow(self) -> None:
         body: dict[str, Any] = {
-            "prompt": [1000 + 7 * self.number + i % 5 for i in range(self._n_prompt)],
+            "prompt": self._prompt,
             "n_predict": self._n_tokens,
             "seed": self.number,
             "ignore_eos": True,
