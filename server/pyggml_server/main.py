@@ -17,6 +17,7 @@ from pyggml_server.errors import UsageError
 from pyggml_server.exposed_tools import ExposedToolsError, refuse_exposed_tools
 from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
+from pyggml_server.openmp import sleep_early
 from pyggml_server.router.child import RouterLink
 from pyggml_server.signals import Signals
 from pyggml_server.web.chat_page import ChatPage
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if cli.wants_help(config.llama_argv):
         print(help_text(), end="", flush=True)
 
+    sleep_early(os.environ)
     # here and not above: `--preempt-*` mistakes and tests need no compiled module
     from pyggml_server.native.command_line import CommandLine
     from pyggml_server.native.log import CommonLogHandler, flush_log

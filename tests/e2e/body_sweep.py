@@ -1,12 +1,8 @@
-"""Bodies of every endpoint with one field of a wrong type, and which statuses they get.
-
-`python -m tests.e2e.body_sweep URL...` prints a table: endpoints, and how many bodies each status answered.
-"""
+"""Bodies of every endpoint with one field of a wrong type, and which statuses they get."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,11 +150,14 @@ def _with(value: Any, key: Any, inner: Any) -> Any:
 
 
 def sweep(url: str, bodies: dict[str, dict[str, Any]]) -> dict[str, list[tuple[int, bytes, str]]]:
-    """Status, body and answer of each, by path."""
+    """Status, body and answer of each, by path. The status is 0 where the server closes the connection or is gone."""
     with requests.Session() as session, ThreadPoolExecutor(N_AT_ONCE) as threads:
 
         def answer(path: str, wrong: bytes) -> tuple[int, bytes, str]:
-            response = session.post(url + path, data=wrong, timeout=PATIENCE_S)
+            try:
+                response = session.post(url + path, data=wrong, timeout=PATIENCE_S)
+            except requests.ConnectionError as error:
+                return 0, wrong, str(error)
             return response.status_code, wrong, response.text
 
         return {
@@ -166,15 +165,17 @@ def sweep(url: str, bodies: dict[str, dict[str, Any]]) -> dict[str, list[tuple[i
         }
 
 
-def table(found: dict[str, list[tuple[int, bytes, str]]]) -> str:
+def counts(found: dict[str, list[tuple[int, bytes, str]]]) -> dict[str, dict[str, int]]:
+    """How many bodies each status answered, by path."""
+    return {
+        path: {str(status): n for status, n in sorted(Counter(status for status, _, _ in answers).items())}
+        for path, answers in found.items()
+    }
+
+
+def table(found: dict[str, dict[str, int]]) -> str:
     """One line per path."""
     lines = []
-    for path, answers in found.items():
-        counts = Counter(status for status, _, _ in answers)
-        lines.append(f"{path:40}" + "".join(f"  {status}: {n:4}" for status, n in sorted(counts.items())))
+    for path, by_status in found.items():
+        lines.append(f"{path:40}" + "".join(f"  {status}: {n:4}" for status, n in by_status.items()))
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    for server_url in sys.argv[1:]:
-        print(table(sweep(server_url, {**GENERATING, **EMBEDDING, **RERANKING})))

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.comparing import CLEAR_QUESTION
+
 README = Path(__file__).parents[2] / "vendor/ggml/llama.cpp/tools/server/README.md"
 SEED = 20261130
 PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9,"
-HI = [{"role": "user", "content": "Hi"}]
+HI = [{"role": "user", "content": CLEAR_QUESTION}]
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 

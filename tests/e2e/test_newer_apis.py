@@ -19,13 +19,13 @@ from tests.e2e.sse import post_stream
 GREEDY = {"temperature": 0, "seed": 1}
 HI = [{"role": "user", "content": CLEAR_QUESTION}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-RESPONSE = {"input": "Hi", "max_output_tokens": 6, **GREEDY}
+RESPONSE = {"input": CLEAR_QUESTION, "max_output_tokens": 6, **GREEDY}
 MESSAGE = {"messages": HI, "max_tokens": 6, **GREEDY}
 
 RESPONSE_FIELDS: list[dict[str, Any]] = [
     {},
     {"instructions": "Be short."},
-    {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
+    {"input": [{"role": "user", "content": [{"type": "input_text", "text": CLEAR_QUESTION}]}]},
     {"input": [*HI, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Ho"}]}, *HI]},
     {"input": []},
     {"input": 5},
@@ -44,7 +44,7 @@ MESSAGE_FIELDS: list[dict[str, Any]] = [
     {},
     {"system": "Be short."},
     {"system": [{"type": "text", "text": "Be short."}]},
-    {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": CLEAR_QUESTION}]}]},
     {"messages": [*HI, {"role": "assistant", "content": "Ho"}, *HI]},
     {"messages": []},
     {"messages": [{"role": "user", "content": [{"type": "nope"}]}]},

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import assert_same_answer
+from tests.e2e.comparing import CLEAR_QUESTION, assert_same_answer
 from tests.e2e.program import ServerProcess
 
 # what follows is far ahead of every other word, and the same whatever the slot held before
 PROMPT = "1, 2, 3, 4, 5, 6, 7, 8, 9,"
 COMPLETION = {"prompt": PROMPT, "n_predict": 8, "temperature": 0, "seed": 1, "cache_prompt": False}
 CHAT = {
-    "messages": [{"role": "user", "content": "Hi"}],
+    "messages": [{"role": "user", "content": CLEAR_QUESTION}],
     "max_tokens": 5,
     "temperature": 0,
     "seed": 1,
@@ -72,11 +72,11 @@ CHAT_FIELDS: list[dict[str, Any]] = [
     {"logprobs": True, "top_logprobs": 2},
     {"logprobs": True},
     {"n": 2},
-    {"stop": ["How"]},
+    {"stop": [" c"]},
     {"max_completion_tokens": 3, "max_tokens": None},
     {"stream_options": {"include_usage": True}},
-    {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]},
-    {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]},
+    {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": CLEAR_QUESTION}]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": CLEAR_QUESTION}]}]},
     {
         "messages": [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "1, 2, 3, 4, 5, 6,"}],
         "echo": True,
