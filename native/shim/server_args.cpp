@@ -69,6 +69,17 @@ static void check_lookup_caches(const common_params_speculative & speculative) {
     check("--lookup-cache-dynamic", speculative.ngram_cache.lookup_cache_dynamic);
 }
 
+// llama.cpp's own checks of these are assertions, which end the process.
+static void check_sizes(const common_params & params) {
+    const auto check = [](const char * flag, int32_t value, int32_t least, const char * remedy) {
+        if (value < least) {
+            throw std::invalid_argument(std::string("error: ") + flag + " " + std::to_string(value) + ": give " + remedy);
+        }
+    };
+    check("-c, --ctx-size", params.n_ctx, 0, "a number of tokens, or 0 for the model's own");
+    check("-b, --batch-size", params.n_batch, 1, "1 or more");
+}
+
 extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyggml_error * err) {
     *out = nullptr;
     return pyggml_guard(err, [&] {
@@ -80,6 +91,7 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
             throw std::invalid_argument(""); // the parser has said why
         }
         check_lookup_caches(args->params.speculative);
+        check_sizes(args->params);
         settle_params(args->params);
         *out = args.release();
     });

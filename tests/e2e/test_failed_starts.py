@@ -3,6 +3,7 @@ a traceback. llama-server ends too wherever ours does."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import subprocess
@@ -19,6 +20,7 @@ __all__ = ["native_tests"]
 GIB = 1024 * 1024 * 1024
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:1"}  # nobody listens there
 MISSING = "{here}/missing"
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2  # of Linux
 
 #: Flags, and words of the one line that says it. `{model}` is a model, `{here}` the folder of `make_files`.
 WITHOUT_MODEL: dict[str, tuple[list[str], list[str]]] = {
@@ -68,6 +70,28 @@ OF_OURS: dict[str, tuple[list[str], list[str]]] = {
     "too much staging memory": (["--preempt-staging", "99999999"], ["--preempt-staging", "99999999", "range"]),
     "no host memory": (["--preempt-ram", "-5"], ["--preempt-ram", "-5"]),
     "no such policy": (["--preempt-policy", "best"], ["--preempt-policy", "best", "smallest"]),
+    "no folder for parked states": (
+        ["--preempt-disk", "100", "--disk-path", MISSING],
+        ["no file can be made in", MISSING, "name another folder with --disk-path"],
+    ),
+    "a folder in which nobody can make files": (
+        ["--preempt-disk", "100", "--disk-path", "/proc"],
+        ["no file can be made in /proc", "name another folder with --disk-path"],
+    ),
+    "no file of priorities": (["--priority-keys", MISSING], ["--priority-keys", MISSING]),
+}
+#: llama-server aborts at these.
+OF_SIZES: dict[str, tuple[list[str], list[str]]] = {
+    "a context below nothing": (["-c", "-5"], ["--ctx-size -5", "0 for the model's own"]),
+    "a batch of nothing": (["-b", "0"], ["--batch-size 0", "1 or more"]),
+}
+#: Of files that their mode lets nobody read.
+NOT_READABLE: dict[str, tuple[list[str], list[str]]] = {
+    "a model": (["-m", "{here}/secret.gguf"], ["secret.gguf", "Permission denied", "see to its owner and mode"]),
+    "a draft model": (
+        ["-m", "{model}", "-md", "{here}/secret.gguf"],
+        ["draft model", "secret.gguf", "Permission denied", "see to its owner and mode"],
+    ),
 }
 
 
@@ -79,7 +103,15 @@ def here(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.gguf").touch()
     (folder / "cut.gguf").write_bytes(whole[: len(whole) // 2])
     (folder / "head.gguf").write_bytes(whole[:200])
+    (folder / "secret.gguf").write_bytes(whole[:200])
+    (folder / "secret.gguf").chmod(0)
     return folder
+
+
+def obey_modes() -> None:
+    """Whoever this process is, root too, may open only what the modes of files let it."""
+    for capability in CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH:
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def limit_memory() -> None:
@@ -130,11 +162,27 @@ def test_it_is_said_in_one_line_and_llama_server_ends_too(
     assert outcome(stock_program(), all_flags, environment)[0] == 1
 
 
-@pytest.mark.parametrize(("flags", "words"), OF_OURS.values(), ids=OF_OURS)
-def test_so_it_is_for_flags_of_our_own(smollm2_path: Path, flags: list[str], words: list[str]) -> None:
-    code, lines = outcome(our_program(), ["-m", str(smollm2_path), "--port", "0", *flags], {})
+@pytest.mark.parametrize(("flags", "words"), [*OF_OURS.values(), *OF_SIZES.values()], ids=[*OF_OURS, *OF_SIZES])
+def test_so_it_is_for_flags_of_our_own(here: Path, smollm2_path: Path, flags: list[str], words: list[str]) -> None:
+    def filled(text: str) -> str:
+        return text.replace("{here}", str(here))
+
+    more = ["-c", "256", "-t", "1", "--no-warmup", "-fit", "off"]
+    code, lines = outcome(our_program(), ["-m", str(smollm2_path), "--port", "0", *more, *map(filled, flags)], {})
+    assert code == 1
+    assert_it_says(lines, [*map(filled, words)])
+
+
+@pytest.mark.parametrize(("flags", "words"), NOT_READABLE.values(), ids=NOT_READABLE)
+def test_a_file_that_may_not_be_read_is_named(
+    here: Path, smollm2_path: Path, flags: list[str], words: list[str]
+) -> None:
+    filled = [flag.replace("{here}", str(here)).replace("{model}", str(smollm2_path)) for flag in flags]
+    all_flags = [*filled, "--port", "0", "-t", "1", "-c", "256", "--no-warmup", "-fit", "off"]
+    code, lines = outcome(our_program(), all_flags, {}, obey_modes)
     assert code == 1
     assert_it_says(lines, words)
+    assert outcome(stock_program(), all_flags, {}, obey_modes)[0] == 1
 
 
 def test_a_context_that_memory_cannot_hold_names_what_to_lower(smollm2_path: Path) -> None:
