@@ -18,6 +18,7 @@ from filelock import FileLock
 from build_support.layout import of_this_clone
 from tests.upstream.chain_model import Chain, write_adapter, write_chain_model
 from tests.upstream.encoder_model import write_encoder
+from tests.upstream.seeing_model import write_colour_eyes, write_seeing_model
 from tests.upstream.vocabulary import read_vocabulary
 
 # the words that upstream's tests look for: without the adapter, and at the scales that they ask for
@@ -54,6 +55,13 @@ def _code(path: Path) -> Path:
     return write_chain_model(path, read_vocabulary("refact"), CODE)
 
 
+def _seeing(path: Path) -> Path:
+    return write_seeing_model(path, read_vocabulary("llama-spm"), red_word="cat", blue_word=("▁fro", "g"))
+
+
+SEEING = "ggml-org/tinygemma3-GGUF:Q8_0"
+EYES = f"{SEEING}/mmproj"
+
 # "repository/file of the hub", or the last part of an address, -> the file for it
 WRITTEN: Mapping[str, LocalModel] = {
     "ggml-org/models/bert-bge-small/ggml-model-f16.gguf": LocalModel(
@@ -65,9 +73,11 @@ WRITTEN: Mapping[str, LocalModel] = {
     "ggml-org/stories15M_MOE/stories15M_MOE-F16.gguf": LocalModel("story.gguf", _story),
     "moe_shakespeare15M.gguf": LocalModel("story-adapter.gguf", _story_adapter),
     "stories15M-q4_0.gguf": LocalModel("story-draft.gguf", _story_draft),
+    SEEING: LocalModel("seeing.gguf", _seeing),
+    EYES: LocalModel("seeing-mmproj.gguf", write_colour_eyes),
     "ggml-org/test-model-stories260K-infill": LocalModel("code.gguf", _code),
 }
-WRITERS = ("chain_model", "encoder_model", "local_models", "vocabulary")
+WRITERS = ("chain_model", "encoder_model", "local_models", "seeing_model", "vocabulary")
 CHAT_MODELS = frozenset({"ggml-org/test-model-stories260K", "ggml-org/models/tinyllamas/stories260K.gguf"})
 
 

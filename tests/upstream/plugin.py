@@ -6,6 +6,7 @@ Loaded with `-p tests.upstream.plugin` from the tests' folder in the tree, which
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ from typing import Any
 import pytest
 
 from tests.upstream.local_hub import PRESETS
-from tests.upstream.local_models import local_file
+from tests.upstream.local_models import EYES, SEEING, local_file
+from tests.vision_models import png_of
 
 REPORT_VARIABLE = "PYGGML_SUITE_REPORT"
 TEST_LIMIT_S = 240
@@ -44,6 +46,22 @@ def pytest_configure() -> None:
     utils.ServerPreset.load_all = staticmethod(lambda: None)
     utils.download_file = _local_download
     utils.ServerProcess.start = _with_local_model(utils.ServerProcess.start)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The hub's images, which a test looks up by a name of its own, are two coloured squares, in the body itself."""
+    for item in items:
+        module = getattr(item, "module", None)
+        if hasattr(module, "get_img_url"):
+            module.get_img_url = _local_image  # type: ignore[union-attr]
+
+
+def _local_image(name: str) -> str:
+    if not name.startswith("IMG_"):
+        return name
+    colour = b"\xff\0\0" if name.endswith("0") else b"\0\0\xff"
+    data = base64.b64encode(png_of(32, 32, (b"\0" + colour * 32) * 32)).decode()
+    return data if name.startswith("IMG_BASE64_") and "URI" not in name else f"data:image/png;base64,{data}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,6 +103,9 @@ def _with_local_model(start: Callable[..., None]) -> Callable[..., None]:
             server.model_file = str(_found(name))
             server.model_hf_repo = server.model_hf_file = None
             server.offline = False
+        os.environ.pop("LLAMA_ARG_MMPROJ", None)
+        if name == SEEING:
+            os.environ["LLAMA_ARG_MMPROJ"] = str(_found(EYES))
         start(server, *arguments, **options)
 
     return start_with_local_model
