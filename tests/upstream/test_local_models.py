@@ -38,7 +38,7 @@ def test_a_chain_model_says_its_words_in_turn(
 
 
 def test_a_model_without_a_file_is_known_as_such() -> None:
-    assert local_file("ggml-org/tinygemma3-GGUF:Q8_0") is None
+    assert local_file("ggml-org/no-such-model-GGUF:Q8_0") is None
     assert {local_file(name) for name in WRITTEN} == {folder() / model.file_name for model in WRITTEN.values()}
     assert len({model.file_name for model in WRITTEN.values()}) == len(WRITTEN)
 
