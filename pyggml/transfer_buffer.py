@@ -151,6 +151,21 @@ class TransferBuffer(ABC):
         self._check_no_views("released")
         self._release()
 
+    def leave_buffer(self) -> None:
+        """Gives the buffer up, and the state in it, to the views that are alive. Blocks until no copy is in flight.
+
+        A range of a pool is given back, on whatever thread, when the last of them is gone; at once without any. Raises
+        BufferError for views of a buffer that is no such range.
+        """
+        self.cancel()
+        if not self._lent:
+            self._check_no_views("left")
+        left = _LeftRanges(self._lent)
+        for view in self._views:
+            view.left = left
+        self._views.clear()
+        self._release()
+
     @property
     def buffer_bytes(self) -> int:
         """Size of the buffer, whether it holds a state or not."""
@@ -230,8 +245,20 @@ def _give_back(lent: list[LentRange]) -> None:
         lent.pop().give_back()
 
 
+class _LeftRanges:
+    """What a transfer has left to views of it: given back together with the last of these."""
+
+    def __init__(self, lent: list[LentRange]):
+        self._lent, lent[:] = lent[:], []
+
+    def __del__(self) -> None:
+        _give_back(self._lent)
+
+
 class _StateView:
     """A transfer's state as numpy sees it; the array's base. Keeps the buffer from being freed."""
+
+    left: _LeftRanges | None = None
 
     def __init__(self, handle: NativeHandle, n_bytes: int):
         pointer: CData = handle.acquire()

@@ -113,6 +113,9 @@ class FakeTransfer:
         self.wait()
         self.buffer_bytes = self.state_bytes = 0
 
+    def leave(self) -> None:
+        self.drop()
+
     def close(self) -> None:
         self.drop()
         self.is_closed = True

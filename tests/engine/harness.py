@@ -6,6 +6,7 @@ import itertools
 import json
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,15 @@ class EngineHarness:
             assert self._changed.wait_for(
                 lambda: text in running.notices() or running.task_ids[0] in self._ended, TIMEOUT_S
             ), f"{text!r} was not said"
+
+    def wait_until_nothing_is_held(self) -> None:
+        """Until parked states have neither host memory nor files. Those of a chat that has ended may have some for as
+        long as the disk takes."""
+        end_s = time.monotonic() + TIMEOUT_S
+        with self._changed:
+            while (counters := self.engine.snapshot().counters).preempt_ram_bytes or counters.preempt_disk_bytes:
+                assert time.monotonic() < end_s, counters
+                self._changed.wait(0.02)  # a file that is let go of brings no message
 
     def run(self, **body: object) -> Running:
         """Submit one request and wait for its end."""

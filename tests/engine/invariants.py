@@ -62,9 +62,10 @@ def _of_memory(state: EngineState) -> Iterator[str]:
     n_pinned, n_taken = state.memory.pinned_bytes, sum(slot.transfer.pinned_bytes for slot in state.slots)
     if n_pinned > state.ram_limit_bytes:
         yield f"{n_pinned} bytes are pinned, the budget is {state.ram_limit_bytes}"
+    n_left = state.disk.abandoned.ram_bytes - state.disk.abandoned.buffer_bytes  # the disk's thread gives it back
     pool = state.memory._pool
-    if pool is not None and pool.held_bytes != n_taken:
-        yield f"the pinned pool has {pool.held_bytes} bytes taken, the slots have {n_taken}"
+    if pool is not None and not n_taken <= pool.held_bytes <= n_taken + n_left:
+        yield f"the pinned pool has {pool.held_bytes} bytes taken, the slots have {n_taken}, the disk {n_left}"
     if any(slot.is_idle and slot.transfer.buffer_bytes for slot in state.slots):
         yield "an idle slot holds memory for parks"
 

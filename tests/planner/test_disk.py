@@ -45,6 +45,13 @@ def test_one_file_at_a_time_and_nobody_twice() -> None:
     assert decide(with_disk(generating(0, 700), parked(1, 400, was_on_disk=True)), POLICY) is Plan.EMPTY
 
 
+def test_while_the_disk_is_busy_with_what_nobody_wants_it_gets_no_other_order() -> None:
+    assert decide(with_disk(generating(0, 700), parked(1, 400), is_disk_busy=True), POLICY) is Plan.EMPTY
+    kept = parked(2, 300, at_s=2.0, was_on_disk=True)
+    view = with_disk(generating(0, 300), on_disk(1, 400, at_s=1.0), kept, is_disk_busy=True)
+    assert decide(view, POLICY) is Plan.EMPTY  # its end gives host memory back: nobody is computed again
+
+
 def test_what_the_disk_cannot_hold_stays_and_so_do_answers_that_share_a_prompt() -> None:
     full = with_disk(generating(0, 700), parked(1, 400), disk_held_bytes=1700)
     assert decide(full, POLICY) is Plan.EMPTY

@@ -44,6 +44,8 @@ _POLL_S = 0.0005
 _HELD_POLL_S = 0.02
 # While nothing but images is encoded. The end of that wakes the engine, so this only bounds a mistake.
 _ENCODER_POLL_S = 0.05
+# While no slot works and a file that nobody wants any more is still written or read.
+_ABANDONED_POLL_S = 0.05
 # While slots only generate: how often the snapshot is taken. Whatever else a pass does is published at once.
 _SNAPSHOT_EVERY_S = 0.02
 # How long to wait before trying again to free a model that is still in use.
@@ -180,7 +182,9 @@ class Engine:
         idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
         while self._take_messages(_patience_s(state, dispatcher, has_decoded, idle), state, dispatcher):
-            may_sleep = _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0
+            may_sleep = (
+                _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0 and not state.disk.abandoned
+            )
             if may_sleep and self._guard.try_close():
                 self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
                 state.runtime.translator.close()
@@ -276,6 +280,8 @@ def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, i
     """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
     if _is_idle(state, dispatcher):
         left_s = idle.left_s()
+        if state.disk.abandoned:
+            return _ABANDONED_POLL_S
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()
     if has_decoded:

@@ -48,6 +48,7 @@ def build_state(
     state.counters = counters or state.counters
     if options.disk_mib and why_off is None:
         state.disk = Disk(options.disk_mib * MIB, options.disk_path)
+        state.memory.add_pageable(state.disk.abandoned)
     state.background = start_background_runner(
         runtime, choice, use_async=options.use_async, has_slot_files=has_slot_files
     )

@@ -82,4 +82,6 @@ def _may_give_memory_back(builder: PlanBuilder) -> bool:
 
 def _is_moving(builder: PlanBuilder) -> bool:
     """Whether a file is written or read."""
+    if builder.ledger.is_disk_busy:
+        return True
     return any(s.phase is SlotPhase.PREEMPTED and s.has_transfer_in_flight for s in builder.ledger.slots())

@@ -41,6 +41,7 @@ class Ledger:
         "disk_held_bytes",
         "disk_limit_bytes",
         "groups",
+        "is_disk_busy",
         "n_batch_tokens",
         "n_beyond_cells",
         "n_cached_cells",
@@ -72,6 +73,7 @@ class Ledger:
         self.ram_limit_bytes, self.ram_held_bytes = view.ram_limit_bytes, view.ram_held_bytes
         self.ahead_bytes = view.ahead_bytes
         self.disk_limit_bytes, self.disk_held_bytes = view.disk_limit_bytes, view.disk_held_bytes
+        self.is_disk_busy = view.is_disk_busy
         self.refused_parks = view.refused_parks
         self.groups: dict[int, GroupView] = {group.group_id: group for group in view.groups}
         self.residents: dict[int, SlotView] = {}

@@ -171,6 +171,7 @@ class View:
     ahead_bytes      host memory that the next park may take, by estimate; 0 where nothing can go to files.
     disk_limit_bytes  `--preempt-disk` in bytes; 0 = no files, or none at the moment.
     disk_held_bytes  of it, what files have.
+    is_disk_busy     a file is written or read that nobody wants any more.
     refused_parks    slots whose park the engine tried in this pass and could not carry out (allocation, copy).
     """
 
@@ -184,6 +185,7 @@ class View:
     ahead_bytes: int = 0
     disk_limit_bytes: int = 0
     disk_held_bytes: int = 0
+    is_disk_busy: bool = False
     refused_parks: frozenset[int] = frozenset()
     groups: tuple[GroupView, ...] = ()
     n_cells_found: int | None = None

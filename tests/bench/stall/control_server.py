@@ -63,6 +63,9 @@ class NoCopy:
     def drop(self) -> None:
         self.state_bytes = 0
 
+    def leave(self) -> None:
+        self.drop()
+
     def close(self) -> None:
         self.drop()
 

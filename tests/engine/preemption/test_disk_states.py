@@ -187,18 +187,24 @@ def test_a_state_that_was_spoilt_on_the_disk_is_computed_again_and_said_once(
 
 
 class SlowDisk:
-    """Writes that take as long as the test likes, from now on."""
+    """Writes, or reads, that take as long as the test likes, from now on; a test that fails lets them end."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, call: str = "pwrite") -> None:
         self.has_begun, self.may_end = threading.Event(), threading.Event()
-        pwrite = os.pwrite
+        fast = getattr(os, call)
 
-        def slow(fd: int, piece: memoryview, at: int) -> int:
+        def slow(*arguments: object) -> object:
             self.has_begun.set()
             assert self.may_end.wait(TIMEOUT_S)
-            return pwrite(fd, piece, at)
+            return fast(*arguments)
 
-        monkeypatch.setattr(os, "pwrite", slow)
+        monkeypatch.setattr(os, call, slow)
+
+    def __enter__(self) -> SlowDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.may_end.set()
 
 
 def while_it_is_written(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> tuple[SlowDisk, Running, Running]:
@@ -230,13 +236,39 @@ def test_a_chat_that_is_cancelled_while_it_is_written_gives_everything_back(
 ) -> None:
     with engine(smollm2_path, tmp_path) as harness:
         disk, chat, neighbour = while_it_is_written(harness, monkeypatch)
-        harness.cancel(chat)
         disk.may_end.set()
+        harness.cancel(chat)
         harness.wait(chat)
-        counters = harness.engine.snapshot().counters
+        harness.wait_until_nothing_is_held()
         end(harness, neighbour)
     assert isinstance(chat.last(), Cancelled)
-    assert counters.preempt_disk_bytes == counters.preempt_ram_bytes == 0
+
+
+@pytest.mark.parametrize("call", ["pwrite", "preadv"])
+def test_a_chat_that_is_cancelled_while_the_disk_hangs_ends_at_once_and_holds_nobody_up(
+    call: str, smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine(smollm2_path, tmp_path, ram_mib=8) as harness, SlowDisk(monkeypatch, call) as disk:
+        chat = parked_chat(harness)
+        neighbour = harness.start(**{**ENDLESS, "prompt": [100] * 250}, id_slot=1)
+        if call == "preadv":
+            wait_for(harness, neighbour, "spills_total")
+            hold(harness, 0, is_held=False)
+        assert disk.has_begun.wait(TIMEOUT_S)
+        end(harness, neighbour)
+        harness.cancel(chat)
+        harness.wait(chat)
+        counters = harness.engine.snapshot().counters
+        assert counters.preempt_disk_bytes > 2_000_000  # until the disk has let go of it
+        assert counters.preempt_ram_bytes > 2_000_000
+        other = parked_chat(harness)  # in the same slot, with memory of its own
+        hold(harness, 0, is_held=False)
+        harness.wait(other)
+        assert not disk.may_end.is_set()
+        disk.may_end.set()
+        harness.wait_until_nothing_is_held()
+    assert isinstance(chat.last(), Cancelled)
+    assert other.result()["tokens_predicted"] == 30
 
 
 def test_a_server_that_ends_leaves_no_file_and_waits_for_none(smollm2_path: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -67,6 +68,34 @@ def test_its_user_shrinks_it_and_gives_it_back(pool: PinnedPool, part: PinnedRan
     part.give_back()  # was given back: does nothing
     with pytest.raises(ClosedError, match="take another one"):
         transfer.use(part)
+
+
+def test_a_range_that_is_left_to_views_is_given_back_with_the_last_of_them_on_any_thread(
+    context: Context, pool: PinnedPool, part: PinnedRange, transfer: Transfer
+) -> None:
+    expected = context.save_state(0).tobytes()
+    transfer.use(part)
+    transfer.save(0)
+    transfer.wait()
+    views = [transfer.state, transfer.state[:100]]
+    transfer.leave_buffer()
+    assert (transfer.buffer_bytes, transfer.n_state_bytes, pool.held_bytes) == (0, 0, N_RANGE_BYTES)
+    transfer.save(1)  # into a buffer of its own
+    transfer.wait()
+    views.pop()
+    assert (views[0].tobytes(), pool.held_bytes) == (expected, N_RANGE_BYTES)
+    thread = threading.Thread(target=views.clear)
+    thread.start()
+    thread.join()
+    assert pool.held_bytes == 0
+
+
+def test_a_range_that_is_left_to_nobody_is_given_back_at_once(
+    pool: PinnedPool, part: PinnedRange, transfer: Transfer
+) -> None:
+    transfer.use(part)
+    transfer.leave_buffer()
+    assert (transfer.buffer_bytes, pool.held_bytes) == (0, 0)
 
 
 def test_a_range_that_could_not_be_used_is_still_its_takers(

@@ -120,6 +120,7 @@ def test_a_view_of_the_state_is_read_only_and_keeps_its_buffer(context: Context,
         lambda: transfer.load(b"x"),
         lambda: transfer.reserve(10**7),
         lambda: transfer.release_buffer(),
+        lambda: transfer.leave_buffer(),
     ):
         with pytest.raises(BufferError, match="drop the view"):
             misuse()

@@ -41,6 +41,7 @@ def calls_of(transfer: Transfer) -> Calls:
         "reserve": lambda: transfer.reserve(10**7),
         "shrink_buffer": transfer.shrink_buffer,
         "release_buffer": transfer.release_buffer,
+        "leave_buffer": transfer.leave_buffer,
         "can_pin": lambda: transfer.can_pin,
         "close": transfer.close,
     }
@@ -133,7 +134,7 @@ def test_a_pool_that_is_made_on_another_thread_leaves_nothing_behind(staged: Con
 
 def test_any_thread_can_release_what_outlives_its_context(staged: Context, idle: Transfer) -> None:
     staged.close()
-    calls: Calls = {name: calls_of(idle)[name] for name in ("done", "wait", "release_buffer", "close")}
+    calls: Calls = {name: calls_of(idle)[name] for name in ("done", "wait", "release_buffer", "leave_buffer", "close")}
     assert on_another_thread(calls) == dict.fromkeys(calls, "nothing")
     assert idle.closed
 

@@ -9,6 +9,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ class Disk:
         self._folder = Path(folder or (DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()))
         self._paused_until_s = float("-inf")
         self._executor: ThreadPoolExecutor | None = None
+        self.abandoned = AbandonedStates()
         if limit_bytes > 0:
             self._executor = ThreadPoolExecutor(1, "disk")
             self._try_out()
@@ -69,15 +71,27 @@ class Disk:
         assert self._executor is not None
         self._executor.submit(file.close)
 
+    def abandon(self, file: StateFile, task: DiskTask, ram_bytes: int, pinned_bytes: int) -> None:
+        """Nobody wants what the task writes or reads any more. Never blocks: file and memory are held until it ends."""
+        file.abandon()
+        self.abandoned.add(_Abandoned(file, task, ram_bytes, pinned_bytes))
+
+    def poll(self) -> None:
+        """Have the files of abandoned tasks that have ended closed. Never blocks."""
+        for file in self.abandoned.take_ended():
+            self.discard(file)
+
     def pause(self, now_s: float, error: StateFileError) -> None:
         """Leave the disk alone for a while: said once each time."""
         self._paused_until_s = now_s + PAUSE_S
         log.warning("%s; no parked state goes to %s for %g s (--preempt-disk)", error, self._folder, PAUSE_S)
 
     def close(self) -> None:
-        """Block until its thread has ended. Idempotent."""
+        """Block until its thread has ended, and with it everything that was abandoned. Idempotent."""
         if self._executor is not None:
             self._executor.shutdown()
+        for file in self.abandoned.take_ended():
+            file.close()
 
 
 class DiskTask:
@@ -93,6 +107,46 @@ class DiskTask:
     def wait(self) -> StateFileError | None:
         """Block until it has; what went wrong, if anything did."""
         return self._future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Abandoned:
+    file: StateFile
+    task: DiskTask
+    ram_bytes: int
+    pinned_bytes: int
+
+
+class AbandonedStates:
+    """What is still written or read though nobody wants it: a slot does not wait for the disk when it ends."""
+
+    def __init__(self) -> None:
+        self._states: list[_Abandoned] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def add(self, state: _Abandoned) -> None:
+        self._states.append(state)
+
+    def take_ended(self) -> list[StateFile]:
+        """The files of those that have ended, which hold nothing any more from now on."""
+        ended = [state for state in self._states if state.task.is_done()]
+        self._states = [state for state in self._states if state not in ended]
+        return [state.file for state in ended]
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(state.file.n_bytes for state in self._states)
+
+    @property
+    def ram_bytes(self) -> int:
+        return sum(state.ram_bytes for state in self._states)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The pageable part of `ram_bytes`."""
+        return sum(state.ram_bytes - state.pinned_bytes for state in self._states)
 
 
 def _guarded(work: Callable[[Sequence[Bytes]], None], parts: list[Bytes]) -> StateFileError | None:

@@ -113,8 +113,9 @@ def close_transfers(state: EngineState) -> None:
         state.background.close()
     for slot in state.slots:
         slot.drop_file()
+    state.disk.close()  # whose thread has memory of transfers
+    for slot in state.slots:
         slot.transfer.close()
-    state.disk.close()
     state.memory.close()
 
 

@@ -102,8 +102,9 @@ class EngineState:
 
     def disk_held_bytes(self) -> int:
         """What files hold, or will."""
-        return sum(slot.on_disk.file.n_bytes for slot in self.slots if slot.on_disk is not None)
+        n_bytes = sum(slot.on_disk.file.n_bytes for slot in self.slots if slot.on_disk is not None)
+        return n_bytes + self.disk.abandoned.file_bytes
 
     def ram_held_bytes(self) -> int:
         """Host memory held by or for tasks: parked states, and buffers kept for the next park."""
-        return sum(slot.transfer.buffer_bytes for slot in self.slots)
+        return sum(slot.transfer.buffer_bytes for slot in self.slots) + self.disk.abandoned.ram_bytes

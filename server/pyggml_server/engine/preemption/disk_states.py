@@ -1,9 +1,10 @@
-"""Parked states on their way to files and back. Engine thread; never blocks but where a slot ends.
+"""Parked states on their way to files and back. Engine thread; never blocks.
 
     no file -> WRITING -> STORED -> READING -> no file
 
 A state leaves host memory when all of it is in the file, and the file goes when all of it is back. If it cannot be
-written, it stays in host memory. If it cannot be read, its chat is computed again.
+written, it stays in host memory. If it cannot be read, its chat is computed again. A chat that ends meanwhile does not
+wait: file and memory are the disk's until its thread has let go of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def begin_fetch(state: EngineState, slot: Slot) -> None:
 
 def poll(state: EngineState) -> None:
     """At the top of a pass: take note of what was written or read. Never blocks."""
+    state.disk.poll()
     for slot in state.slots:
         if slot.on_disk is not None and slot.on_disk.task is not None and slot.on_disk.task.is_done():
             _complete(state, slot)

@@ -168,9 +168,10 @@ class Slot:
         self.background_job = None
 
     def drop_file(self) -> None:
-        """Give the file with its state up, if there is one. Blocks until what is under way has noticed."""
+        """Give the file with its state up, if there is one, and with it a state on its way there or back. Never blocks
+        for the disk."""
         if self.on_disk is not None:
-            self.on_disk.close()
+            self.on_disk.give_up(self.transfer)
             self.on_disk = None
 
     def drop_background_job(self) -> None:

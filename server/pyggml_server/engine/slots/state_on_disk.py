@@ -7,6 +7,7 @@ from enum import Enum
 
 from pyggml_server.engine.background.disk import Disk, DiskTask
 from pyggml_server.engine.background.state_file import StateFile
+from pyggml_server.engine.transfers.transfer import Transfer
 
 
 class DiskStep(Enum):
@@ -36,9 +37,11 @@ class StateOnDisk:
         """Whether all of it is in the file."""
         return self.step is not DiskStep.WRITING
 
-    def close(self) -> None:
-        """Blocks until what is under way has noticed that nobody wants it."""
-        if self.task is not None:
-            self.file.abandon()
-            self.task.wait()
-        self.disk.discard(self.file)
+    def give_up(self, transfer: Transfer) -> None:
+        """Nobody wants the file any more. What is under way has the memory of the slot's transfer until it ends, which
+        nobody waits for."""
+        if self.task is None:
+            self.disk.discard(self.file)
+        else:
+            self.disk.abandon(self.file, self.task, transfer.buffer_bytes, transfer.pinned_bytes)
+            transfer.leave()

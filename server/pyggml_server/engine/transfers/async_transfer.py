@@ -124,6 +124,11 @@ class AsyncTransfer:
         self._is_restoring = False
         self._native.release_buffer()
 
+    def leave(self) -> None:
+        """Blocks until the copy has ended."""
+        self._is_restoring = False
+        self._native.leave_buffer()
+
     def close(self) -> None:
         """Blocks until the copy has ended."""
         if not self._native.closed:

@@ -65,6 +65,10 @@ class CompositeTransfer(Transfer):
         for part in self._parts:
             part.drop()
 
+    def leave(self) -> None:
+        for part in self._parts:
+            part.leave()
+
     def close(self) -> None:
         for part in self._parts:
             part.close()

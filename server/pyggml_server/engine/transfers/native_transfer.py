@@ -23,6 +23,9 @@ class NativeTransfer(Protocol):
     def release_buffer(self) -> None:
         """Wait, then give back buffer and state."""
 
+    def leave_buffer(self) -> None:
+        """The same, while views of it are alive: it is given back with the last of them."""
+
     def save(self, seq_id: int, n_bytes: int | None = None) -> int:
         """Issue the copy out."""
 

@@ -60,6 +60,10 @@ class FallbackTransfer(CompositeTransfer):
         self._transfer.drop()
         self._come_back()
 
+    def leave(self) -> None:
+        self._transfer.leave()
+        self._come_back()
+
     def close(self) -> None:
         self._transfer.close()
         self._first.close()

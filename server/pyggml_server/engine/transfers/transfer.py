@@ -79,6 +79,9 @@ class Transfer(Protocol):
     def drop(self) -> None:
         """Wait, then give up the state and the buffer."""
 
+    def leave(self) -> None:
+        """As `drop`, while somebody still has the parts: their memory is given back once they are let go of."""
+
     def close(self) -> None:
         """Wait, then give up everything; before the context is freed. Idempotent."""
 
@@ -147,6 +150,9 @@ class SyncTransfer:
         return None
 
     def drop(self) -> None:
+        self._state = None
+
+    def leave(self) -> None:
         self._state = None
 
     def close(self) -> None:
