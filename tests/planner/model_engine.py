@@ -37,6 +37,7 @@ class ModelEngine(ModelPool):
         self.queue: deque[list[Request]] = deque()  # families; most are one request
         self.n_passes = 0
         self.n_idle_passes = 0
+        self.families_passed: set[int] = set()  # those that waited for slots while who came later got theirs
 
     # --- from outside
 
@@ -235,10 +236,14 @@ class ModelEngine(ModelPool):
         """First come first served among those who find a slot for each of their answers, as in `engine`: a family that
         waits for several slots does not hold up the requests behind it, which may get theirs earlier."""
         free = sorted((s for s in self.slots if s.phase is SlotPhase.IDLE), key=lambda s: s.last_used_s)
+        waiting: set[int] = set()
         for family in [*self.queue]:
             if len(family) <= len(free):
                 self.queue.remove(family)
                 self._seat(family, free)
+                self.families_passed |= waiting
+            elif len(family) > 1:
+                waiting.add(family[0].family)
 
     def _seat(self, family: list[Request], free: list[ModelSlot]) -> None:
         for i, request in enumerate(family):

@@ -26,6 +26,7 @@ from pyggml_server.planner.plan import (
     TrimStarted,
     WaitForPark,
 )
+from pyggml_server.planner.policy import VictimPolicy
 
 from tests.planner.invariants import InvariantError
 from tests.planner.model_engine import Decide, ModelEngine
@@ -348,6 +349,36 @@ def test_acting_after_a_wait_is_caught() -> None:
 
 def test_never_restoring_anybody_is_a_livelock() -> None:
     assert broken(without(Restore)) == "liveness"
+
+
+def a_family_gets_its_slots_late(decider: Decide) -> ModelEngine:
+    """It waits for three slots in line. Who came behind it gets one before, and a chat is parked for him; the short
+    chats end during that copy, so that the family is there too before he has begun."""
+    setup = Setup(n_cells=36, n_slots=5, n_batch=128, copies=Copies.LATE, n_passes_per_copy=6, kept_share=1.0)
+    engine = ModelEngine(setup, Policy(victim=VictimPolicy.OLDEST, n_lookahead_steps=0), decider)
+    for n_prompt, n_generate in ((20, 17), (3, 5), (3, 5)):
+        engine.submit(n_prompt, n_generate)
+    repeat(engine.step, n_times=2)
+    engine.submit(27, 2, n=3)
+    engine.submit(22, 3)
+    engine.run_out(500)
+    return engine
+
+
+def test_a_prompt_behind_a_family_that_got_its_slots_later_is_a_livelock() -> None:
+    """The family waits for the parked chat, that for the prompt for which it was parked, and this for the family."""
+
+    def change(view: View, plan: Plan) -> list[Action]:
+        """First come, first served: whoever is behind one that is held is held too."""
+        line = sorted((s for s in view.slots if s.phase is SlotPhase.STARTED), key=lambda s: s.request_order)
+        is_held = [slot.slot_id in plan.held_prompts for slot in line]
+        behind = [slot.slot_id for i, slot in enumerate(line) if any(is_held[:i]) and not is_held[i]]
+        return [*plan.actions, *(HoldPrompt(slot_id, Reason.BEHIND_PROMPT) for slot_id in behind)]
+
+    assert a_family_gets_its_slots_late(decide).families_passed == {4}
+    with pytest.raises(InvariantError) as caught:
+        a_family_gets_its_slots_late(changed(change))
+    assert caught.value.name == "liveness"
 
 
 def test_looking_again_for_ever_is_a_livelock() -> None:

@@ -7,8 +7,9 @@ and at the end every request must have ended once, in a bounded number of passes
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from pyggml_server.planner import Policy
 from pyggml_server.planner.policy import VictimPolicy
 from pyggml_server.planner.view import SlotPhase
@@ -77,6 +78,27 @@ class RandomTraces(RuleBasedStateMachine):
             self.engine.submit(n_prompt, n_generate, n_draft, n, priority)
         self.engine.step()
 
+    @rule(
+        long=st.integers(3, 7),
+        n_short=st.integers(1, 3),
+        n_passes=st.integers(1, 3),
+        family=st.integers(3, 8),
+        n=st.integers(2, 4),
+        behind=st.integers(3, 8),
+    )
+    def a_family_waits_for_slots_and_is_passed(
+        self, long: int, n_short: int, n_passes: int, family: int, n: int, behind: int
+    ) -> None:
+        """Prompts are in tenths of the pool: who comes behind the family needs somebody to leave."""
+        tenth = self.engine.setup.n_cells // 10
+        self.engine.submit(long * tenth, 3 * tenth)
+        for i in range(n_short):
+            self.engine.submit(2 + i, 3 + 2 * i)
+        self.time_passes(n_passes)
+        self.engine.submit(family * tenth, 2, n=n)
+        self.engine.submit(behind * tenth, 9)
+        self.engine.step()
+
     @rule(n_passes=st.integers(1, 20))
     def time_passes(self, n_passes: int) -> None:
         for _ in range(n_passes):
@@ -132,3 +154,17 @@ class RandomTraces(RuleBasedStateMachine):
 
 
 TestRandomTraces = RandomTraces.TestCase
+
+
+def test_families_wait_in_line_for_several_slots_and_are_passed_there() -> None:
+    """In a few of the traces; else the others would show nothing of it."""
+    n_passed: list[int] = []
+
+    class Counted(RandomTraces):
+        def teardown(self) -> None:
+            super().teardown()
+            n_passed.append(len(self.engine.families_passed))
+
+    few = settings(max_examples=20, stateful_step_count=10, deadline=None, derandomize=True, database=None)
+    run_state_machine_as_test(Counted, settings=few)
+    assert sum(n > 0 for n in n_passed) >= 3
