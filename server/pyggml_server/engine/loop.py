@@ -193,7 +193,7 @@ class Engine:
                 has_decoded = run_pass(state, dispatcher, applier)
             except Exception as error:
                 log.exception("a pass failed")
-                state.flight = None
+                state.flight, has_decoded = None, False
                 endings.fail_all(state, str(error))
             self._publish(state, dispatcher)
         dispatcher.cancel_all()
@@ -277,15 +277,18 @@ def _asleep(translator: Translator) -> Asleep:
 
 
 def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, idle: IdleClock) -> float | None:
-    """How long to wait for a message before the next pass; None: there is nothing to do until one comes."""
+    """How long to wait for a message before the next pass; None: there is nothing to do until one comes.
+
+    The last decode of all is followed by one more pass: it gives back what only running chats need."""
+    if has_decoded:
+        idle.note_work()
+        return 0
     if _is_idle(state, dispatcher):
         left_s = idle.left_s()
         if state.disk.abandoned:
             return _ABANDONED_POLL_S
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()
-    if has_decoded:
-        return 0
     if copies.are_under_way(state):
         return _POLL_S
     if state.encoder is not None and state.encoder.is_busy:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pyggml_server.engine import loop
 from pyggml_server.engine.background.bounce_buffer import BounceBuffer
 from pyggml_server.engine.background.jobs import Helper
 from pyggml_server.engine.idle_slots.async_prompt_cache import AsyncPromptCache
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
+from pyggml_server.engine.lifecycle.snapshot import take_snapshot
 from pyggml_server.engine.slots import shared_prompt
 from pyggml_server.messages import Cancelled, Finished
 from pyggml_server.native.kept_prompt import KeptPrompt
 from pyggml_server.native.prompt_cache import NativePromptCache
+from pyggml_server.published import Snapshot
 
 from pyggml import PinnedPool, rows_by_position
 from tests.engine.harness import TIMEOUT_S, EngineHarness, Running
@@ -32,6 +35,29 @@ KEEPS: dict[str, Any] = {"cache_prompt": True, "temperature": 0}
 def invariants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     with watched(monkeypatch, caplog):
         yield
+
+
+class Published:
+    """The last snapshot that the engine took, and a wait for the next ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._changed = threading.Condition()
+        self._last: Snapshot | None = None
+
+        def note(*arguments: Any) -> Snapshot:
+            snapshot = take_snapshot(*arguments)
+            with self._changed:
+                self._last = snapshot
+                self._changed.notify_all()
+            return snapshot
+
+        monkeypatch.setattr(loop, "take_snapshot", note)
+
+    def wait_for(self, holds: Callable[[Snapshot], bool]) -> None:
+        """Until a snapshot is such that this holds."""
+        with self._changed:
+            is_so = self._changed.wait_for(lambda: self._last is not None and holds(self._last), TIMEOUT_S)
+        assert is_so, self._last
 
 
 def n_cached(running: Running) -> int:
@@ -201,6 +227,23 @@ def test_a_state_for_which_memory_must_be_pinned_goes_while_others_decode_too(
         harness.wait(stays)
         assert harness.engine.snapshot().counters.side_copies_bytes > n_first_bytes
     assert (held.n_saves, held.n_restores) == (2, 1)
+
+
+def test_memory_that_was_pinned_for_a_large_state_is_given_back_once_the_last_chat_has_ended(
+    model: Path, held: HeldCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes after the last token that would make the engine look once more."""
+    monkeypatch.setattr("pyggml_server.engine.background.memory.FIRST_BYTES", 1)
+    published = Published(monkeypatch)
+    with engine(model, n_slots=2, staging_mib=16) as harness:
+        n_first_bytes = harness.engine.snapshot().counters.side_copies_bytes
+        stays = harness.start(**chat(2, 200, stream=True, id_slot=1))
+        for i in (0, 1):
+            harness.run(**chat(i, 4, n_prompt=300, id_slot=0, **KEEPS))
+        published.wait_for(lambda seen: seen.counters.side_copies_bytes > n_first_bytes)
+        harness.wait(stays)
+        published.wait_for(lambda seen: seen.counters.side_copies_bytes == n_first_bytes)
+    assert held.n_saves > 0
 
 
 def test_memory_that_the_device_does_not_pin_later_leaves_copies_that_are_synchronous(
