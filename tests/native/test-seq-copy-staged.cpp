@@ -237,6 +237,18 @@ CASE(a_transposed_V_of_irregular_cells_is_refused_before_anything_is_issued) {
     CHECK(chats.save(1) == want);
 }
 
+// Which cells a restore gets is known when its sequence has given up its own: a refusal would come too late to keep those.
+CASE(a_transposed_V_goes_to_irregular_cells_all_the_same) {
+    const Simdev sim;
+    const Model  model = load_model();
+    Chats        chats(model, n_ubatch, plenty_bytes, LLAMA_FLASH_ATTN_TYPE_DISABLED);
+    fill(chats, false);
+    const Bytes want = chats.save(1), neighbour = chats.save(0);
+    const Copy  copy = chats.make_copy(want.size());
+    issue_restore(copy, 1, want);
+    CHECK(chats.save(1) == want && chats.save(0) == neighbour);
+}
+
 CASE(what_finds_no_room_in_the_staging_memory_is_copied_all_the_same) {
     const Simdev sim;
     const Model  model = load_model();
