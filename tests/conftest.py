@@ -44,6 +44,17 @@ def smollm2_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def narrow_path(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 of a third of its width: its states are as large and its vocabulary is the same, at a tenth of the work.
+    For tests that compare texts or count them, and do not ask whether they make sense."""
+    from tests.native.short_model import narrow  # needs gguf, as above
+
+    path = tmp_path_factory.mktemp("narrow") / "narrow.gguf"
+    narrow(smollm2_path, path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def draft_path(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A draft model for SmolLM2: 27 of its 30 layers. About a third of its guesses are right."""
     from tests.native.short_model import shorten  # needs gguf, which a machine with another device may not have

@@ -23,13 +23,13 @@ def seed() -> str:
 def test_the_books_agree_after_every_pass_and_every_request_ends_once(
     kind: Traffic,
     seed: str,
-    smollm2_path: Path,
+    narrow_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     print(f"PYGGML_SOAK_SEED={seed}")
     rng = random.Random(f"{seed} {kind.name}")
-    argv = ["-m", str(smollm2_path), "--kv-unified", "-fa", "on", "-t", "1", *kind.argv]
+    argv = ["-m", str(narrow_path), "--kv-unified", "-fa", "on", "-t", "1", *kind.argv]
     with watched(monkeypatch, caplog), EngineHarness(argv, kind.preempt, serve=kind.serve) as harness:
         everyone = drive(harness, rng, kind)
         harness.wait_until_nothing_is_held()

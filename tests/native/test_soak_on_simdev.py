@@ -15,9 +15,9 @@ LIMIT_S = 1800
 SEED = "1085"
 
 
-def test_three_rounds_hold_on_simdev(native_tests: NativeTests, smollm2_path: Path) -> None:
+def test_three_rounds_hold_on_simdev(native_tests: NativeTests, narrow_path: Path) -> None:
     env = os.environ | {"GGML_BACKEND_PATH": str(native_tests.simdev), "PYTHONPATH": f"{ROOT}:{ROOT / 'server'}"}
-    command = [sys.executable, "-m", "tests.soak", "--model", str(smollm2_path), "--rounds", "3", "--seed", SEED]
+    command = [sys.executable, "-m", "tests.soak", "--model", str(narrow_path), "--rounds", "3", "--seed", SEED]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     print(done.stdout)

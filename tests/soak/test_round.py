@@ -17,25 +17,25 @@ from tests.soak.__main__ import main
 from tests.soak.round import run_round
 
 
-def test_two_rounds_hold_and_say_what_happened(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--model", str(smollm2_path), "--rounds", "2"]) == 0
+def test_two_rounds_hold_and_say_what_happened(narrow_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", str(narrow_path), "--rounds", "2"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("soak: seed ")
     assert "soak: 2 rounds, all requests ended once" in said
 
 
 def test_a_pool_that_keeps_a_cell_of_who_left_is_found_and_the_seed_is_told(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def leak(pool: KvPool, slot: Slot) -> None:
         pool._context.seq_remove(slot.id, 1)
 
     monkeypatch.setattr(KvPool, "release_cells", leak)
-    assert main(["--model", str(smollm2_path), "--rounds", "4", "--seed", "7"]) == 1
+    assert main(["--model", str(narrow_path), "--rounds", "4", "--seed", "7"]) == 1
     assert "failed; repeat with --seed 7 --rounds" in capsys.readouterr().out
 
 
-def test_a_request_that_ends_twice_is_found(smollm2_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_ends_twice_is_found(narrow_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deliver = EngineHarness._deliver
 
     def deliver_twice(harness: EngineHarness, batch: Sequence[Outbound]) -> None:
@@ -44,7 +44,7 @@ def test_a_request_that_ends_twice_is_found(smollm2_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(EngineHarness, "_deliver", deliver_twice)
     with pytest.raises(AssertionError):
-        run_round(smollm2_path, "any")
+        run_round(narrow_path, "any")
 
 
 def test_one_seed_gives_one_load() -> None:

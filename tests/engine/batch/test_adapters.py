@@ -39,8 +39,8 @@ def test_a_prompt_is_cut_where_an_activated_adapter_begins(position: int, n: int
     assert len({FROM_FIVE.at(i) for i in range(position, position + n)}) == 1
 
 
-def test_a_start_that_an_adapter_spoils_says_where_to_look(smollm2_path: Path, tmp_path: Path) -> None:
+def test_a_start_that_an_adapter_spoils_says_where_to_look(narrow_path: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
-    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "1", "-t", "1", "--lora", str(missing)]
+    argv = ["-m", str(narrow_path), "-c", "256", "-np", "1", "-t", "1", "--lora", str(missing)]
     with pytest.raises(RuntimeError, match=f"failed to open '{missing}'"), EngineHarness(argv):
         pass

@@ -13,8 +13,8 @@ from pyggml_server.native.runtime import BatchArrays, Runtime
 
 
 @pytest.fixture
-def runtime(smollm2_path: Path) -> Iterator[Runtime]:
-    loaded = Runtime.load(CommandLine.parse(["-m", str(smollm2_path), "-c", "256", "-np", "1", "-t", "1"]))
+def runtime(narrow_path: Path) -> Iterator[Runtime]:
+    loaded = Runtime.load(CommandLine.parse(["-m", str(narrow_path), "-c", "256", "-np", "1", "-t", "1"]))
     yield loaded
     loaded.close()
 

@@ -14,9 +14,9 @@ SIZES = ("-c", "256", "-np", "4", "-b", "64", "-ub", "64", "-t", "1", "--no-warm
 
 
 @pytest.fixture(scope="module")
-def engine(smollm2_path: Path) -> Iterator[EngineHarness]:
+def engine(narrow_path: Path) -> Iterator[EngineHarness]:
     """A causal model that embeds, with a pool that a chat never fills for good."""
-    flags = ["-m", str(smollm2_path), *SIZES, "--kv-unified", "--context-shift", "--embeddings", "--pooling", "mean"]
+    flags = ["-m", str(narrow_path), *SIZES, "--kv-unified", "--context-shift", "--embeddings", "--pooling", "mean"]
     with EngineHarness(flags) as engine:
         yield engine
 

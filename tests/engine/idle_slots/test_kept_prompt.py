@@ -15,9 +15,9 @@ from pyggml_server.native.runtime import Runtime
 
 
 @pytest.fixture(scope="module")
-def runtime(smollm2_path: Path) -> Iterator[Runtime]:
+def runtime(narrow_path: Path) -> Iterator[Runtime]:
     flags = ["-c", "64", "-np", "2", "-t", "1", "--cache-ram", "1", "--no-warmup", "-fit", "off"]
-    loaded = Runtime.load(CommandLine.parse(["-m", str(smollm2_path), *flags]), 0)
+    loaded = Runtime.load(CommandLine.parse(["-m", str(narrow_path), *flags]), 0)
     yield loaded
     loaded.close()
 

@@ -14,10 +14,10 @@ from tests.engine.invariants import watched
 
 
 def test_a_turn_for_a_parked_chat_is_refused_when_the_budget_holds_one_state(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Two chats of 250 cells fill the pool; one of them is parked (5.6 MiB), which leaves the pool half empty.
-    argv = ["-m", str(smollm2_path), "-c", "512", "-np", "2", "--kv-unified", "-fa", "on", "-t", "1"]
+    argv = ["-m", str(narrow_path), "-c", "512", "-np", "2", "--kv-unified", "-fa", "on", "-t", "1"]
     options = PreemptOptions(ram_mib=7, rotate_s=0.001)
     with watched(monkeypatch, caplog), EngineHarness(argv, options) as harness:
         chats = [harness.start(prompt=[100 + i] * 230, n_predict=40, ignore_eos=True) for i in range(2)]
@@ -29,7 +29,7 @@ def test_a_turn_for_a_parked_chat_is_refused_when_the_budget_holds_one_state(
 
 
 def test_the_size_of_a_state_is_asked_for_only_when_somebody_is_parked(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two chats fill nine tenths of the pool and park nobody; a third makes one of them leave."""
     asked_for: list[int] = []
@@ -40,7 +40,7 @@ def test_the_size_of_a_state_is_asked_for_only_when_somebody_is_parked(
         return state_bytes(pool, slot)
 
     monkeypatch.setattr(KvPool, "state_bytes", count)
-    argv = ["-m", str(smollm2_path), "-c", "512", "-np", "3", "--kv-unified", "-fa", "on", "-t", "1"]
+    argv = ["-m", str(narrow_path), "-c", "512", "-np", "3", "--kv-unified", "-fa", "on", "-t", "1"]
     with EngineHarness(argv) as harness:
         chats = [harness.start(prompt=[100 + i] * 220, n_predict=20, ignore_eos=True) for i in range(2)]
         harness.wait(*chats)

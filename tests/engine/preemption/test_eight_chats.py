@@ -38,11 +38,11 @@ def run_eight(model: Path, options: PreemptOptions) -> tuple[list[Running], Coun
     ],
 )
 def test_all_eight_finish(
-    options: PreemptOptions, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    options: PreemptOptions, narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A state of 130 cells has 2.9 MiB."""
     with watched(monkeypatch, caplog):
-        chats, counters = run_eight(smollm2_path, options)
+        chats, counters = run_eight(narrow_path, options)
     assert [chat.result()["tokens_predicted"] for chat in chats] == [n_predict for _, n_predict in LENGTHS]
     assert counters.preemptions_total + counters.recomputes_total >= 1
     assert counters.preemptions_total == counters.restores_total
@@ -50,9 +50,9 @@ def test_all_eight_finish(
     assert counters.preempt_ram_bytes == counters.requests_failed_total == 0
 
 
-def test_without_host_memory_they_end_with_the_context_error_as_in_llama_server(smollm2_path: Path) -> None:
+def test_without_host_memory_they_end_with_the_context_error_as_in_llama_server(narrow_path: Path) -> None:
     """Compared with llama-server itself in tests/e2e: whoever has a slot when the pool is full ends."""
-    chats, counters = run_eight(smollm2_path, PreemptOptions(ram_mib=0))
+    chats, counters = run_eight(narrow_path, PreemptOptions(ram_mib=0))
     errors = [error["message"] for chat in chats if (error := chat.error())]
     assert len(errors) >= 4
     assert set(errors) == {"Context size has been exceeded."}

@@ -30,14 +30,14 @@ def greedy(prompt: str, n_predict: int) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2_path: Path) -> Iterator[EngineHarness]:
-    with EngineHarness(server_argv(smollm2_path)) as harness:
+def plain(narrow_path: Path) -> Iterator[EngineHarness]:
+    with EngineHarness(server_argv(narrow_path)) as harness:
         yield harness
 
 
 @pytest.fixture(scope="module")
-def forced(smollm2_path: Path) -> Iterator[EngineHarness]:
-    with EngineHarness(server_argv(smollm2_path), PreemptOptions(every_n_tokens=32)) as harness:
+def forced(narrow_path: Path) -> Iterator[EngineHarness]:
+    with EngineHarness(server_argv(narrow_path), PreemptOptions(every_n_tokens=32)) as harness:
         yield harness
 
 
@@ -65,10 +65,10 @@ def test_a_chat_parked_every_32_tokens_has_the_text_of_one_that_never_was(
     assert all_idle(forced)
 
 
-def test_four_interleaved_chats_say_what_each_says_alone(smollm2_path: Path) -> None:
+def test_four_interleaved_chats_say_what_each_says_alone(narrow_path: Path) -> None:
     # Fewer than 512 cells in use, cached prompts included: above that, one-row batches take another kernel. No park:
     # after one, later tokens may take earlier cells, and attention adds in the order of the cells.
-    argv = server_argv(smollm2_path)
+    argv = server_argv(narrow_path)
     alone = solo_texts(argv, 100)
     with EngineHarness(argv) as harness:
         together = [harness.start(**greedy(prompt, 100)) for prompt in PROMPTS]
@@ -76,8 +76,8 @@ def test_four_interleaved_chats_say_what_each_says_alone(smollm2_path: Path) -> 
         assert [running.text() for running in together] == alone
 
 
-def test_four_chats_that_overflow_the_pool_all_finish(smollm2_path: Path) -> None:
-    with EngineHarness(server_argv(smollm2_path, n_ctx=512)) as harness:
+def test_four_chats_that_overflow_the_pool_all_finish(narrow_path: Path) -> None:
+    with EngineHarness(server_argv(narrow_path, n_ctx=512)) as harness:
         chats = [harness.start(**greedy(prompt, 200)) for prompt in PROMPTS]
         harness.wait(*chats)
         counters = harness.engine.snapshot().counters
@@ -88,8 +88,8 @@ def test_four_chats_that_overflow_the_pool_all_finish(smollm2_path: Path) -> Non
         assert all_idle(harness)
 
 
-def test_without_preemption_the_same_chats_all_end_as_in_llama_server(smollm2_path: Path) -> None:
-    with EngineHarness(server_argv(smollm2_path, n_ctx=512), PreemptOptions(ram_mib=0)) as harness:
+def test_without_preemption_the_same_chats_all_end_as_in_llama_server(narrow_path: Path) -> None:
+    with EngineHarness(server_argv(narrow_path, n_ctx=512), PreemptOptions(ram_mib=0)) as harness:
         chats = [harness.start(**greedy(prompt, 200)) for prompt in PROMPTS]
         harness.wait(*chats)
         errors = [chat.last() for chat in chats]
@@ -97,25 +97,25 @@ def test_without_preemption_the_same_chats_all_end_as_in_llama_server(smollm2_pa
         assert harness.engine.snapshot().counters.preemptions_total == 0
 
 
-def test_two_sequences_are_parked_in_turn_under_a_budget_for_one(smollm2_path: Path) -> None:
+def test_two_sequences_are_parked_in_turn_under_a_budget_for_one(narrow_path: Path) -> None:
     options = PreemptOptions(ram_mib=6, rotate_s=0)  # a state of 256 cells has 5.6 MiB
-    with EngineHarness(server_argv(smollm2_path, n_ctx=512), options) as harness:
+    with EngineHarness(server_argv(narrow_path, n_ctx=512), options) as harness:
         chats = [harness.start(**greedy(prompt, 220)) for prompt in PROMPTS[:3]]
         harness.wait(*chats)
         assert all(isinstance(chat.last(), Finished) for chat in chats)
         assert all_idle(harness)
 
 
-def test_a_full_context_is_shifted_where_the_user_asks_for_it(smollm2_path: Path) -> None:
-    argv = [*server_argv(smollm2_path, n_ctx=256, n_slots=2), "--context-shift"]
+def test_a_full_context_is_shifted_where_the_user_asks_for_it(narrow_path: Path) -> None:
+    argv = [*server_argv(narrow_path, n_ctx=256, n_slots=2), "--context-shift"]
     with EngineHarness(argv) as harness:
         chat = harness.run(**greedy(PROMPTS[0], 400)).result()
         assert chat["tokens_predicted"] == 400
         assert chat["truncated"] is True
 
 
-def test_without_context_shift_a_full_context_ends_the_text(smollm2_path: Path) -> None:
-    with EngineHarness(server_argv(smollm2_path, n_ctx=256, n_slots=2)) as harness:
+def test_without_context_shift_a_full_context_ends_the_text(narrow_path: Path) -> None:
+    with EngineHarness(server_argv(narrow_path, n_ctx=256, n_slots=2)) as harness:
         chat = harness.run(**greedy(PROMPTS[0], 400)).result()
         assert chat["stop_type"] == "limit"
         assert chat["truncated"] is True
@@ -123,7 +123,7 @@ def test_without_context_shift_a_full_context_ends_the_text(smollm2_path: Path) 
 
 
 def test_a_request_for_a_busy_slot_waits_without_holding_others_up(plain: EngineHarness) -> None:
-    long_one = plain.start(**greedy(PROMPTS[0], 200), id_slot=2, stream=True)
+    long_one = plain.start(**greedy(PROMPTS[0], 900), id_slot=2, stream=True)
     plain.wait_for_tokens(long_one, 1)
     behind_it = plain.start(**greedy(PROMPTS[1], 2), id_slot=2)
     other = plain.start(**greedy(PROMPTS[2], 2))
@@ -184,10 +184,11 @@ def test_a_second_turn_reuses_the_prefix_of_the_first(plain: EngineHarness) -> N
     assert timings["cache_n"] > 40
 
 
-def test_a_stop_string_ends_the_text_before_it(plain: EngineHarness) -> None:
-    whole = plain.run(**greedy(PROMPTS[1], 60)).text()
-    word = whole.split()[8]
-    stopped = plain.run(**greedy(PROMPTS[1], 60), stop=[word]).result()
+def test_a_stop_string_ends_the_text_before_it(smollm2_path: Path) -> None:
+    with EngineHarness(server_argv(smollm2_path)) as harness:
+        whole = harness.run(**greedy(PROMPTS[1], 60)).text()
+        word = whole.split()[8]
+        stopped = harness.run(**greedy(PROMPTS[1], 60), stop=[word]).result()
     assert stopped["stop_type"] == "word"
     assert stopped["stopping_word"] == word
     assert stopped["content"] == whole[: whole.index(word)]

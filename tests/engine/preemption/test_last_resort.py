@@ -39,10 +39,10 @@ def let_it_hold(monkeypatch: pytest.MonkeyPatch, n_cells: int) -> None:
 
 
 def test_chats_that_fit_by_the_count_only_are_parked_and_all_finish(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     let_it_hold(monkeypatch, 200)
-    with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path)) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(argv(narrow_path)) as harness:
         chats = [harness.start(**body(i, 20, 100)) for i in range(3)]
         harness.wait(*chats)
         counters = harness.engine.snapshot().counters
@@ -52,10 +52,10 @@ def test_chats_that_fit_by_the_count_only_are_parked_and_all_finish(
 
 
 def test_a_request_that_the_pool_refuses_even_alone_fails_and_the_others_do_not(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     let_it_hold(monkeypatch, 200)
-    with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path)) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(argv(narrow_path)) as harness:
         too_long = harness.start(**body(0, 100, 300))
         others = [harness.start(**body(i, 20, 60)) for i in (1, 2)]
         harness.wait(too_long, *others)

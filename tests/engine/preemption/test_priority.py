@@ -23,11 +23,11 @@ def server_argv(model: Path, *flags: str) -> list[str]:
 
 @pytest.mark.parametrize(("chat", "prompt"), [(1, 0), (0, -1)], ids=["lower chat", "better prompt"])
 def test_a_request_takes_the_place_of_the_last_resident_of_a_lower_class(
-    chat: int, prompt: int, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    chat: int, prompt: int, narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without turns and ageing a prompt of the same class would wait for ever."""
     options = PreemptOptions(rotate_s=0, priority_age_s=0)
-    with watched(monkeypatch, caplog), EngineHarness(server_argv(smollm2_path), options) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(server_argv(narrow_path), options) as harness:
         long_chat = harness.start(**LONG_CHAT, priority=chat)
         harness.wait_for_tokens(long_chat, 1)
         served = harness.run(**PROMPT, priority=prompt)
@@ -40,8 +40,8 @@ def test_a_request_takes_the_place_of_the_last_resident_of_a_lower_class(
 
 
 @pytest.mark.parametrize(("age_s", "first"), [(0.0, "urgent"), (1e-9, "batch")], ids=["no ageing", "ageing"])
-def test_requests_in_line_for_a_slot_get_it_by_class_and_by_age(age_s: float, first: str, smollm2_path: Path) -> None:
-    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "1", "-fa", "on", "-t", "1"]
+def test_requests_in_line_for_a_slot_get_it_by_class_and_by_age(age_s: float, first: str, narrow_path: Path) -> None:
+    argv = ["-m", str(narrow_path), "-c", "256", "-np", "1", "-fa", "on", "-t", "1"]
     short = {"prompt": [200] * 5, "n_predict": 3, "ignore_eos": True}
     with EngineHarness(argv, PreemptOptions(priority_age_s=age_s)) as harness:
         busy = harness.start(**LONG_CHAT)

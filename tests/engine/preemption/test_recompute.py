@@ -21,11 +21,11 @@ def body(i: int, n_prompt: int, n_predict: int) -> dict[str, object]:
 
 
 def test_chats_of_which_the_budget_holds_none_all_finish(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A state of 128 cells has 2.8 MiB, the budget is 1: every park is refused."""
     options = PreemptOptions(ram_mib=1)
-    with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path), options) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(argv(narrow_path), options) as harness:
         chats = [harness.start(**body(i, 20, 150)) for i in range(4)]
         harness.wait(*chats)
         counters = harness.engine.snapshot().counters
@@ -38,11 +38,11 @@ def test_chats_of_which_the_budget_holds_none_all_finish(
 
 
 def test_a_prompt_that_is_dropped_half_way_is_timed_as_one_prompt(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """250 tokens run while a prompt of 300 comes in by 32 at a time: at 512 cells it is the smaller one and leaves."""
     options = PreemptOptions(ram_mib=1, rotate_s=0)
-    with watched(monkeypatch, caplog), EngineHarness(argv(smollm2_path, "-b", "32", "-ub", "32"), options) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(argv(narrow_path, "-b", "32", "-ub", "32"), options) as harness:
         running = harness.start(**body(0, 250, 40), stream=True)
         harness.wait_for_tokens(running, 1)
         dropped = harness.start(**body(1, 300, 4))

@@ -16,13 +16,13 @@ from tests.engine.invariants import watched
 def test_a_prompt_gets_its_turn_from_an_endless_chat_that_shifts_its_context(
     ram_mib: int,
     is_kept: bool,
-    smollm2_path: Path,
+    narrow_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The chat never has fewer than 120 of the 256 cells, so the prompt of 200 fits with it at no time. Its state has
     2.6 MiB or more: a budget of one cannot hold it, and it is computed again."""
-    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "2", "--kv-unified", "-fa", "on", "-t", "1", "--context-shift"]
+    argv = ["-m", str(narrow_path), "-c", "256", "-np", "2", "--kv-unified", "-fa", "on", "-t", "1", "--context-shift"]
     with watched(monkeypatch, caplog), EngineHarness(argv, PreemptOptions(rotate_s=0.1, ram_mib=ram_mib)) as harness:
         endless = harness.start(prompt=[100] * 120, n_predict=-1, ignore_eos=True, stream=True, n_keep=-1)
         harness.wait_for_tokens(endless, 1)

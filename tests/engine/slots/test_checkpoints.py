@@ -18,8 +18,8 @@ N_NEAR_END = len(PROMPT) - 4  # where the last checkpoint is
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, smollm2_path: Path) -> Path:
-    return write_window_model(tmp_path_factory.mktemp("model") / "window.gguf", smollm2_path)
+def model(tmp_path_factory: pytest.TempPathFactory, narrow_path: Path) -> Path:
+    return write_window_model(tmp_path_factory.mktemp("model") / "window.gguf", narrow_path)
 
 
 def start(model: Path, *flags: str) -> EngineHarness:

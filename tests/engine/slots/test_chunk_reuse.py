@@ -48,8 +48,8 @@ def test_the_moved_chunks_are_the_beginning_of_the_prompt(cached: list[int], pro
 
 
 @pytest.fixture(scope="module")
-def engine(smollm2_path: Path) -> Iterator[EngineHarness]:
-    argv = ["-m", str(smollm2_path), "-c", "256", "-np", "2", "--kv-unified", "-t", "1", "--cache-ram", "0"]
+def engine(narrow_path: Path) -> Iterator[EngineHarness]:
+    argv = ["-m", str(narrow_path), "-c", "256", "-np", "2", "--kv-unified", "-t", "1", "--cache-ram", "0"]
     with EngineHarness([*argv, "--cache-reuse", "8"]) as harness:
         yield harness
 

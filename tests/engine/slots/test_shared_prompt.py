@@ -33,8 +33,8 @@ def texts(running: Running) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2_path: Path) -> Iterator[EngineHarness]:
-    with EngineHarness(server_argv(smollm2_path)) as harness:
+def plain(narrow_path: Path) -> Iterator[EngineHarness]:
+    with EngineHarness(server_argv(narrow_path)) as harness:
         yield harness
 
 
@@ -42,9 +42,9 @@ def plain(smollm2_path: Path) -> Iterator[EngineHarness]:
 
 
 def test_a_prompt_with_three_answers_is_processed_once_and_lies_in_the_pool_once(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with watched(monkeypatch, caplog), EngineHarness(server_argv(smollm2_path)) as harness:
+    with watched(monkeypatch, caplog), EngineHarness(server_argv(narrow_path)) as harness:
         running = harness.run(**answers(3, 12, prompt=[100] * 300))
         counters = harness.engine.snapshot().counters
     assert counters.prompt_tokens_total == 300
@@ -62,12 +62,12 @@ def test_each_answer_has_a_sampler_of_its_own(plain: EngineHarness) -> None:
 
 
 def test_answers_that_are_parked_every_seven_tokens_say_what_they_say_without(
-    plain: EngineHarness, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plain: EngineHarness, narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = texts(plain.run(**answers(3, 40, temperature=0.8)))
     with (
         watched(monkeypatch, caplog),
-        EngineHarness(server_argv(smollm2_path), PreemptOptions(every_n_tokens=7)) as harness,
+        EngineHarness(server_argv(narrow_path), PreemptOptions(every_n_tokens=7)) as harness,
     ):
         running = harness.run(**answers(3, 40, temperature=0.8))
         counters = harness.engine.snapshot().counters
@@ -77,9 +77,9 @@ def test_answers_that_are_parked_every_seven_tokens_say_what_they_say_without(
     assert all(running.notices(i) == running.notices(0) for i in range(3))
 
 
-def test_a_parked_prompt_is_copied_once(smollm2_path: Path) -> None:
+def test_a_parked_prompt_is_copied_once(narrow_path: Path) -> None:
     def bytes_per_park(n: int) -> float:
-        with EngineHarness(server_argv(smollm2_path), PreemptOptions(every_n_tokens=7)) as harness:
+        with EngineHarness(server_argv(narrow_path), PreemptOptions(every_n_tokens=7)) as harness:
             harness.run(**answers(n, 8, prompt=[100] * 200))
             counters = harness.engine.snapshot().counters
         assert counters.preemptions_total == n
@@ -89,9 +89,9 @@ def test_a_parked_prompt_is_copied_once(smollm2_path: Path) -> None:
 
 
 def test_answers_and_a_chat_that_overflow_the_pool_all_finish(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    argv = server_argv(smollm2_path, n_ctx=256)
+    argv = server_argv(narrow_path, n_ctx=256)
     with watched(monkeypatch, caplog), EngineHarness(argv) as harness:
         both = [harness.start(**answers(2, 50, prompt=[100] * 90)), harness.start(**answers(1, 60, prompt=[200] * 90))]
         harness.wait(*both)
@@ -105,10 +105,10 @@ def test_answers_and_a_chat_that_overflow_the_pool_all_finish(
 
 
 def test_answers_that_outgrow_the_pool_together_all_finish(
-    smollm2_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    narrow_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """100 tokens of prompt and 90 for each of three are 370 of 256 cells; each alone has 190."""
-    argv = server_argv(smollm2_path, n_ctx=256)
+    argv = server_argv(narrow_path, n_ctx=256)
     with watched(monkeypatch, caplog), EngineHarness(argv) as harness:
         running = harness.run(**answers(3, 90, prompt=[100] * 100))
         counters = harness.engine.snapshot().counters
@@ -130,7 +130,7 @@ def test_answers_with_a_draft_share_its_cells_too(
 
 
 def test_a_request_waits_until_every_answer_finds_a_slot(plain: EngineHarness) -> None:
-    busy = plain.start(**answers(1, 200), stream=True)
+    busy = plain.start(**answers(1, 450), stream=True)
     plain.wait_for_tokens(busy, 1)
     three = plain.start(**answers(3, 4))
     one = plain.run(**answers(1, 2))  # does not wait behind it
@@ -160,9 +160,9 @@ def test_cancelled_answers_leave_every_slot_idle_whatever_they_did(
     assert snapshot.counters.preempt_ram_bytes == 0
 
 
-def test_answers_that_share_a_prompt_are_not_shifted(smollm2_path: Path) -> None:
+def test_answers_that_share_a_prompt_are_not_shifted(narrow_path: Path) -> None:
     # as in llama-server: a shift would move the positions of cells that the others use
-    argv = server_argv(smollm2_path, "--context-shift", "--kv-unified-per-slot", "128")
+    argv = server_argv(narrow_path, "--context-shift", "--kv-unified-per-slot", "128")
     with EngineHarness(argv) as harness:
         running = harness.run(**answers(2, 40, prompt=[100] * 100))
         alone = harness.run(**answers(1, 40, prompt=[100] * 100))

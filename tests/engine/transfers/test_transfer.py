@@ -15,8 +15,8 @@ from pyggml import rows_by_position
 
 
 @pytest.fixture(scope="module")
-def runtime(smollm2_path: Path) -> Iterator[Runtime]:
-    argv = ["-m", str(smollm2_path), "-c", "512", "-np", "3", "--kv-unified", "-fa", "on", "-t", "1"]
+def runtime(narrow_path: Path) -> Iterator[Runtime]:
+    argv = ["-m", str(narrow_path), "-c", "512", "-np", "3", "--kv-unified", "-fa", "on", "-t", "1"]
     loaded = Runtime.load(CommandLine.parse(argv))
     yield loaded
     loaded.close()
