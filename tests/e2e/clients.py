@@ -22,10 +22,12 @@ FLAGS = (
     "--api-key",
     KEY,
 )
-GREETING = "I'm glad to hear"  # what the model says to "Hi" with this template, greedily, in five tokens
+# greedily the model answers this with that, in five tokens without a near tie; to "Hi" it begins in one of two ways
+HELLO = "What is the capital of France?"
+GREETING = "The capital of France is"
 CITIES = ("Rome", "Oslo")  # it asks for the weather of both
 WEATHER: dict[str, object] = {"type": "object", "properties": {"city": {"enum": list(CITIES)}}, "required": ["city"]}
-QUESTION = "Rain in Rome?"
+QUESTION = "Rain in Rome, then rain in Oslo?"
 TOO_LONG = "long " * 900
 TOO_LONG_MESSAGE = r"exceeds the available context size \(512 tokens\)"
 

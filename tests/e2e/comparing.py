@@ -22,6 +22,7 @@ _second_thread = ThreadPoolExecutor(1, "stock")
 # Its first eight tokens have no near tie at temperature 0. The last bits of a logit depend on where in the pool the
 # cells lie, and so on the tests before: after "Hi" two words are 0.04 apart.
 CLEAR_QUESTION = "Repeat: a, b, c, d, e, f"
+CLEAR_PROMPT = "1, 2, 3, 4, 5, 6,"  # the same of a prompt without a template
 
 
 def ask(server: ServerProcess, method: str, path: str, body: object = None, **options: Any) -> Any:

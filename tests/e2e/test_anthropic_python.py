@@ -11,6 +11,7 @@ from anthropic.types import MessageParam, ToolParam
 from tests.e2e.clients import (
     CITIES,
     GREETING,
+    HELLO,
     KEY,
     OPENING,
     QUESTION,
@@ -20,7 +21,7 @@ from tests.e2e.clients import (
 )
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
-HELLO: list[MessageParam] = [{"role": "user", "content": "Hi"}]
+CHAT: list[MessageParam] = [{"role": "user", "content": HELLO}]
 ASK: list[MessageParam] = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": OPENING}]
 TOOLS: list[ToolParam] = [{"name": "rain", "description": "Weather", "input_schema": WEATHER}]
 GREEDY = {"temperature": 0}
@@ -33,13 +34,13 @@ def client(keyed: ServerProcess) -> Iterator[anthropic.Anthropic]:
 
 
 def test_a_message_is_answered(client: anthropic.Anthropic) -> None:
-    answer = client.messages.create(model="any", max_tokens=5, messages=HELLO, extra_body=GREEDY)
+    answer = client.messages.create(model="any", max_tokens=5, messages=CHAT, extra_body=GREEDY)
     assert [block.text for block in answer.content if block.type == "text"] == [GREETING]
     assert (answer.role, answer.stop_reason, answer.usage.output_tokens) == ("assistant", "max_tokens", 5)
 
 
 def test_a_stream_is_joined_by_the_client(client: anthropic.Anthropic) -> None:
-    with client.messages.stream(model="any", max_tokens=5, messages=HELLO, extra_body=GREEDY) as stream:
+    with client.messages.stream(model="any", max_tokens=5, messages=CHAT, extra_body=GREEDY) as stream:
         assert "".join(stream.text_stream) == GREETING
         final = stream.get_final_message()
     assert (final.stop_reason, final.usage.output_tokens) == ("max_tokens", 5)
@@ -70,8 +71,8 @@ def test_several_calls_of_a_tool_come_at_once(client: anthropic.Anthropic) -> No
 
 
 def test_the_tokens_of_a_message_are_counted(client: anthropic.Anthropic) -> None:
-    counted = client.messages.count_tokens(model="any", messages=HELLO).input_tokens
-    answer = client.messages.create(model="any", max_tokens=1, messages=HELLO)
+    counted = client.messages.count_tokens(model="any", messages=CHAT).input_tokens
+    answer = client.messages.create(model="any", max_tokens=1, messages=CHAT)
     assert counted == answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
 
 
@@ -84,4 +85,4 @@ def test_each_mistake_is_the_exception_that_the_client_has_for_it(
         anthropic.Anthropic(base_url=keyed.url, api_key="wrong", max_retries=0) as stranger,
         pytest.raises(anthropic.AuthenticationError, match="Invalid API Key"),
     ):
-        stranger.messages.create(model="any", max_tokens=5, messages=HELLO)
+        stranger.messages.create(model="any", max_tokens=5, messages=CHAT)

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import pytest
 
-from tests.e2e.comparing import assert_same_answer
+from tests.e2e.comparing import CLEAR_PROMPT, assert_same_answer
 from tests.e2e.conftest import running
 from tests.e2e.program import ServerProcess, our_program, stock_program
 from tests.upstream.encoder_model import write_encoder
@@ -146,5 +146,5 @@ def test_a_server_that_does_neither_says_so(ours: ServerProcess, stock: ServerPr
 def test_a_causal_model_embeds_and_completes_in_turns(chats: Pair) -> None:
     for _ in range(2):
         assert_same_answer(*chats, "POST", "/v1/embeddings", EMBEDDED["several texts"])
-        body = {"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "cache_prompt": False}
+        body = {"prompt": CLEAR_PROMPT, "n_predict": 6, "temperature": 0, "cache_prompt": False}
         assert_same_answer(*chats, "POST", "/completion", body)

@@ -13,11 +13,11 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from tests.e2e.client_environments import CLIENTS, environment, python_with
-from tests.e2e.clients import CITIES, GREETING, KEY, OPENING, QUESTION, TOO_LONG, WEATHER
+from tests.e2e.clients import CITIES, GREETING, HELLO, KEY, OPENING, QUESTION, TOO_LONG, WEATHER
 from tests.e2e.program import ServerProcess, free_port
 
 MASTER_KEY = "sk-" + secrets.token_hex(32)  # the proxy refuses one that can be guessed
-HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
+CHAT: list[ChatCompletionMessageParam] = [{"role": "user", "content": HELLO}]
 ASK: list[ChatCompletionMessageParam] = [
     {"role": "user", "content": QUESTION},
     {"role": "assistant", "content": OPENING},
@@ -73,9 +73,9 @@ def proxy_client(
 
 def test_the_proxy_chats_and_streams(proxy_client: openai.OpenAI) -> None:
     create = proxy_client.chat.completions.create
-    answer = create(model="ours", messages=HELLO, max_tokens=5, temperature=0)
+    answer = create(model="ours", messages=CHAT, max_tokens=5, temperature=0)
     assert answer.choices[0].message.content == GREETING
-    chunks = create(model="ours", messages=HELLO, max_tokens=5, temperature=0, stream=True)
+    chunks = create(model="ours", messages=CHAT, max_tokens=5, temperature=0, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == GREETING
 
 

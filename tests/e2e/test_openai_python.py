@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from tests.e2e.clients import (
     CITIES,
     GREETING,
+    HELLO,
     KEY,
     OPENING,
     QUESTION,
@@ -105,11 +106,11 @@ def test_a_structured_answer_is_an_object(ours: ServerProcess) -> None:
 
 
 def test_a_response_is_answered_whole_and_as_events(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="any", input="Hi", max_output_tokens=5, temperature=0)
+    answer = client.responses.create(model="any", input=HELLO, max_output_tokens=5, temperature=0)
     assert (answer.output_text, answer.status) == (GREETING, "incomplete")  # cut by its limit
     assert answer.usage is not None
     assert answer.usage.output_tokens == 5
-    events = list(client.responses.create(model="any", input="Hi", max_output_tokens=5, temperature=0, stream=True))
+    events = list(client.responses.create(model="any", input=HELLO, max_output_tokens=5, temperature=0, stream=True))
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == GREETING
 
@@ -121,7 +122,7 @@ def test_several_clients_at_once_are_all_answered(keyed: ServerProcess) -> None:
         async with openai.AsyncOpenAI(base_url=keyed.url + "/v1", api_key=KEY, max_retries=0) as client:
             chats = [
                 client.chat.completions.create(
-                    model="any", messages=[{"role": "user", "content": "Hi"}], max_tokens=3, temperature=0
+                    model="any", messages=[{"role": "user", "content": HELLO}], max_tokens=3, temperature=0
                 )
                 for _ in range(6)  # more than there are slots
             ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.client_environments import CLIENTS, environment, python_with
-from tests.e2e.clients import CITIES, GREETING, KEY, OPENING, QUESTION, TOO_LONG, WEATHER
+from tests.e2e.clients import CITIES, GREETING, HELLO, KEY, OPENING, QUESTION, TOO_LONG, WEATHER
 from tests.e2e.javascript import javascript_command
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
@@ -41,6 +41,7 @@ def said(command: Command, mode: str, server: ServerProcess, loading: ServerProc
         "URL": server.url + "/v1",
         "LOADING_URL": loading.url + "/v1",
         "KEY": KEY,
+        "HELLO": HELLO,
         "QUESTION": QUESTION,
         "OPENING": OPENING,
         "WEATHER": json.dumps(WEATHER),

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import assert_same_answer
+from tests.e2e.comparing import CLEAR_PROMPT, CLEAR_QUESTION, assert_same_answer
 from tests.e2e.program import ServerProcess
 
-COMPLETION = {"prompt": "Once upon a time", "n_predict": 4, "temperature": 0, "cache_prompt": False}
-CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "temperature": 0, "cache_prompt": False}
+COMPLETION = {"prompt": CLEAR_PROMPT, "n_predict": 4, "temperature": 0, "cache_prompt": False}
+CHAT = {
+    "messages": [{"role": "user", "content": CLEAR_QUESTION}],
+    "max_tokens": 4,
+    "temperature": 0,
+    "cache_prompt": False,
+}
 BODY_ROUTES = ["/completion", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template"]
 MALFORMED = [b"", b"{", b"[]", b"1", b"null", b'"x"', b"{}", b'{"a":1}', b'{"prompt":', b"\xff"]
 

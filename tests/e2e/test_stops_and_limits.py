@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.comparing import CLEAR_QUESTION
+from tests.e2e.comparing import CLEAR_PROMPT, CLEAR_QUESTION
 from tests.e2e.program import ServerProcess
 from tests.e2e.sse import post_stream
 
-COMPLETION = {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0, "cache_prompt": False}
+COMPLETION = {"prompt": CLEAR_PROMPT, "n_predict": 8, "temperature": 0, "cache_prompt": False}
 CHAT = {
     "messages": [{"role": "user", "content": CLEAR_QUESTION}],
     "max_tokens": 8,

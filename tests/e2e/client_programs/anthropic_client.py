@@ -16,7 +16,9 @@ def mistakes() -> dict[str, object]:
     }
 
 
-def mistake(text: str = "Hi", key: str = os.environ["KEY"], url: str = os.environ["URL"]) -> list[object]:
+def mistake(
+    text: str = os.environ["HELLO"], key: str = os.environ["KEY"], url: str = os.environ["URL"]
+) -> list[object]:
     with anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key=key, max_retries=0) as client:
         try:
             client.messages.create(model="any", messages=[{"role": "user", "content": text}], max_tokens=5)

@@ -2,7 +2,7 @@
 import OpenAI from 'openai';
 
 const client = new OpenAI({ apiKey: process.env.KEY, baseURL: process.env.URL, maxRetries: 0 });
-const hello = { max_tokens: 5, messages: [{ content: 'Hi', role: 'user' }], model: 'any', temperature: 0 };
+const hello = { max_tokens: 5, messages: [{ content: process.env.HELLO, role: 'user' }], model: 'any', temperature: 0 };
 const weather = JSON.parse(process.env.WEATHER);
 
 async function whole() {
@@ -34,15 +34,15 @@ async function tools() {
 }
 
 async function responses() {
-	return (await client.responses.create({ input: 'Hi', max_output_tokens: 5, model: 'any', temperature: 0 })).output_text;
+	return (await client.responses.create({ input: process.env.HELLO, max_output_tokens: 5, model: 'any', temperature: 0 })).output_text;
 }
 
 async function mistakes() {
 	const { KEY, LOADING_URL, TOO_LONG, URL } = process.env;
 	return {
-		loading: await mistake(KEY, LOADING_URL, 'Hi'),
+		loading: await mistake(KEY, LOADING_URL, process.env.HELLO),
 		'too long': await mistake(KEY, URL, TOO_LONG),
-		'wrong key': await mistake('wrong', URL, 'Hi')
+		'wrong key': await mistake('wrong', URL, process.env.HELLO)
 	};
 }
 

@@ -21,17 +21,17 @@ def works() -> dict[str, object]:
     caller = caller.bind(extra_body={"cache_prompt": False})  # what is reused of a prompt changes the text a little
     answer = caller.invoke([("user", os.environ["QUESTION"]), ("assistant", os.environ["OPENING"])])
     return {
-        "whole": model().invoke("Hi").content,
-        "stream": "".join(chunk.content for chunk in model().stream("Hi")),
+        "whole": model().invoke(os.environ["HELLO"]).content,
+        "stream": "".join(chunk.content for chunk in model().stream(os.environ["HELLO"])),
         "tools": [call["args"] for call in answer.tool_calls],
     }
 
 
 def mistakes() -> dict[str, object]:
     return {
-        "wrong key": mistake(model(key="wrong"), "Hi"),
+        "wrong key": mistake(model(key="wrong"), os.environ["HELLO"]),
         "too long": mistake(model(), os.environ["TOO_LONG"]),
-        "loading": mistake(model(url=os.environ["LOADING_URL"]), "Hi"),
+        "loading": mistake(model(url=os.environ["LOADING_URL"]), os.environ["HELLO"]),
     }
 
 

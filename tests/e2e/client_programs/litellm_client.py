@@ -11,7 +11,9 @@ import litellm  # type: ignore[import-not-found,unused-ignore]
 import openai
 
 
-def ask(text: str = "Hi", key: str = os.environ["KEY"], url: str = os.environ["URL"], **options: object) -> Any:
+def ask(
+    text: str = os.environ["HELLO"], key: str = os.environ["KEY"], url: str = os.environ["URL"], **options: object
+) -> Any:
     request = {"messages": [{"role": "user", "content": text}], "max_tokens": 5, "temperature": 0, **options}
     return litellm.completion(model="openai/any", api_base=url, api_key=key, max_retries=0, **request)
 

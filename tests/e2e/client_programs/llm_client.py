@@ -13,14 +13,14 @@ PROGRAM = Path(sys.executable).with_name("llm")
 
 
 def works() -> dict[str, object]:
-    return {"whole": run("Hi", "--no-stream")[1], "stream": run("Hi")[1]}
+    return {"whole": run(os.environ["HELLO"], "--no-stream")[1], "stream": run(os.environ["HELLO"])[1]}
 
 
 def mistakes() -> dict[str, object]:
     return {
-        "wrong key": run("Hi", key="wrong"),
+        "wrong key": run(os.environ["HELLO"], key="wrong"),
         "too long": run(os.environ["TOO_LONG"]),
-        "loading": run("Hi", url=os.environ["LOADING_URL"]),
+        "loading": run(os.environ["HELLO"], url=os.environ["LOADING_URL"]),
     }
 
 
