@@ -1,4 +1,5 @@
 // The command line: llama.cpp's parser, and what llama-server does between parsing and loading.
+#include "server_named_files.hpp"
 #include "server_types.hpp"
 
 #include "arg.h"
@@ -85,13 +86,15 @@ extern "C" int pyggml_args_parse(int argc, char ** argv, pyggml_args ** out, pyg
     return pyggml_guard(err, [&] {
         std::setlocale(LC_NUMERIC, "C");
         common_init();
-        auto args = std::make_unique<pyggml_args>();
+        const auto named = pyggml_check_named_files(argc, argv);
+        auto       args  = std::make_unique<pyggml_args>();
         if (!common_params_parse(argc, argv, args->params, LLAMA_EXAMPLE_SERVER)) {
             common_log_flush(common_log_main());
             throw std::invalid_argument(""); // the parser has said why
         }
         check_lookup_caches(args->params.speculative);
         check_sizes(args->params);
+        pyggml_check_parsed_files(args->params, named);
         settle_params(args->params);
         *out = args.release();
     });

@@ -33,6 +33,11 @@ static common_speculative_ptr start_speculation(common_params & params) {
         spec.reset(common_speculative_init(params.speculative, uint32_t(params.n_parallel)));
     } catch (const std::exception & e) {
         SRV_ERR("failed to initialize speculative decoding context: %s\n", e.what());
+        if (params.speculative.has_dft()) {
+            SRV_WRN("draft model '%s' is not used, and answers come without guesses: name one with the vocabulary of "
+                    "'%s' with -md, or leave -md out\n",
+                    params.speculative.draft.mparams.path.c_str(), params.model.path.c_str());
+        }
         if (params.speculative.has_synth()) {
             throw;
         }

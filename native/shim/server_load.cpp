@@ -38,6 +38,36 @@ std::string pyggml_why_no_context(const std::string & said, const common_params 
     return said.find("alloc") == std::string::npos ? said : said + "; " + remedy;
 }
 
+// What the parser has said about a grammar is a line on stderr.
+static common_init_result_ptr init_from(common_params & params) {
+    const std::string & grammar = common_grammar_value(params.sampling.grammar);
+    try {
+        return common_init_from_params(params);
+    } catch (const std::exception & e) {
+        if (grammar.empty() || std::string(e.what()).find("grammar") == std::string::npos) {
+            throw;
+        }
+        throw std::runtime_error(std::string("--grammar, --grammar-file or --json-schema: ") + e.what() + ": '" +
+                                 grammar.substr(0, 60) + "'; write it as llama.cpp's grammars/README.md says, or leave "
+                                 "it out");
+    }
+}
+
+// llama.cpp goes on without a control vector that does not fit.
+static void check_control_vectors(common_params & params, const llama_model * model) {
+    if (params.control_vectors.empty()) {
+        return;
+    }
+    const int n_embd = common_control_vector_load(params.control_vectors).n_embd;
+    if (n_embd != llama_model_n_embd(model)) {
+        throw std::runtime_error("--control-vector '" + params.control_vectors.front().fname + "': " +
+                                 (n_embd == -1 ? std::string("no control vector") :
+                                                 "one of another model, with " + std::to_string(n_embd) +
+                                                     " values for each token") +
+                                 "; make one for this model with llama.cpp's llama-cvector-generator");
+    }
+}
+
 static void load_weights(pyggml_server & server) {
     common_params & params = server.params;
 
@@ -52,7 +82,7 @@ static void load_weights(pyggml_server & server) {
     pyggml_media_reserve(params);
     SRV_INF("loading model '%s'\n", params.model.get_name().c_str());
     pyggml_log_tee log;
-    server.init  = common_init_from_params(params);
+    server.init  = init_from(params);
     server.model = server.init->model();
     server.ctx   = server.init->context();
     if (server.model == nullptr) {
@@ -62,6 +92,7 @@ static void load_weights(pyggml_server & server) {
         throw std::runtime_error("failed to create a context for model '" + params.model.path + "': " +
                                  pyggml_why_no_context(log.first_error(), params));
     }
+    check_control_vectors(params, server.model);
     server.vocab    = llama_model_get_vocab(server.model);
     server.adapters = params.lora_adapters;
 }

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import StartServer
 from tests.e2e.program import FOREIGN_PREFIXES, PATIENCE_S, our_program, stock_program
 from tests.native.conftest import NativeTests, native_tests
+from tests.upstream.chain_model import Chain, write_chain_model
+from tests.upstream.vocabulary import read_vocabulary
 
 __all__ = ["native_tests"]
 
@@ -52,7 +55,9 @@ WITH_MODEL: dict[str, tuple[list[str], list[str]]] = {
     "a type that needs flash attention": (["-ctv", "q4_0", "-fa", "off"], ["quantized V cache requires flash_attn"]),
     "too many slots": (["-np", "1000"], ["n_seq_max must be <= 256"]),
     "no slots": (["-np", "0"], ["-np"]),
-    "no such adapter": (["--lora", MISSING], [MISSING, "No such file or directory"]),
+    "no such adapter": (["--lora", MISSING], ["--lora", MISSING, "there is no such file"]),
+    "a folder as an adapter": (["--lora-scaled", "{here}:0.5"], ["--lora", "it is a folder: name a file"]),
+    "a text as an adapter": (["--lora", "{here}/text.gguf"], ["--lora", "text.gguf", "convert_lora_to_gguf.py"]),
     "no adapter": (["--lora", "{model}"], ["failed to create a context"]),
     "no such draft model": (["-md", MISSING], ["draft model", MISSING, "there is no such file"]),
     "no draft model": (["-md", "{here}/text.gguf"], ["draft model", "text.gguf", "no GGUF file"]),
@@ -80,14 +85,29 @@ OF_OURS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "no file of priorities": (["--priority-keys", MISSING], ["--priority-keys", MISSING]),
 }
-#: llama-server aborts at these.
+#: llama-server aborts at these, or starts without what was asked for: open to anybody, or without the vector.
 OF_SIZES: dict[str, tuple[list[str], list[str]]] = {
     "a context below nothing": (["-c", "-5"], ["--ctx-size -5", "0 for the model's own"]),
     "a batch of nothing": (["-b", "0"], ["--batch-size 0", "1 or more"]),
+    "no grammar": (["--grammar", "root : a"], ["--grammar", "root : a", "grammars/README.md", "leave it out"]),
+    "a folder as a file of keys": (["--api-key-file", "{here}"], ["--api-key-file", "it is a folder: name a file"]),
+    "a file without keys": (["--api-key-file", "{here}/empty.gguf"], ["--api-key-file", "write a key on a line"]),
+    "no control vector": (
+        ["--control-vector", "{model}"],
+        ["--control-vector", "{model}", "no control vector", "llama-cvector-generator"],
+    ),
 }
 #: Of files that their mode lets nobody read.
 NOT_READABLE: dict[str, tuple[list[str], list[str]]] = {
     "a model": (["-m", "{here}/secret.gguf"], ["secret.gguf", "Permission denied", "see to its owner and mode"]),
+    "a file of keys": (
+        ["-m", "{model}", "--api-key-file", "{here}/secret.gguf"],
+        ["--api-key-file", "secret.gguf", "Permission denied", "see to its owner and mode"],
+    ),
+    "a grammar": (
+        ["-m", "{model}", "--grammar-file", "{here}/secret.gguf"],
+        ["--grammar-file", "secret.gguf", "Permission denied", "see to its owner and mode"],
+    ),
     "a draft model": (
         ["-m", "{model}", "-md", "{here}/secret.gguf"],
         ["draft model", "secret.gguf", "Permission denied", "see to its owner and mode"],
@@ -165,7 +185,7 @@ def test_it_is_said_in_one_line_and_llama_server_ends_too(
 @pytest.mark.parametrize(("flags", "words"), [*OF_OURS.values(), *OF_SIZES.values()], ids=[*OF_OURS, *OF_SIZES])
 def test_so_it_is_for_flags_of_our_own(here: Path, smollm2_path: Path, flags: list[str], words: list[str]) -> None:
     def filled(text: str) -> str:
-        return text.replace("{here}", str(here))
+        return text.replace("{here}", str(here)).replace("{model}", str(smollm2_path))
 
     more = ["-c", "256", "-t", "1", "--no-warmup", "-fit", "off"]
     code, lines = outcome(our_program(), ["-m", str(smollm2_path), "--port", "0", *more, *map(filled, flags)], {})
@@ -199,3 +219,15 @@ def test_staging_memory_that_the_device_does_not_have_is_named(smollm2_path: Pat
     code, lines = outcome(our_program(), [*flags, "--preempt-staging", "16000"], on_simdev, limit_memory)
     assert code == 1
     assert_it_says(lines, ["failed to create a context", "--preempt-staging, which is 16000 MiB on each device"])
+
+
+def test_a_draft_model_of_another_vocabulary_is_left_out_with_a_warning(
+    start_ours: StartServer, tmp_path: Path
+) -> None:
+    """As in llama-server, the server answers without guesses."""
+    write_chain_model(tmp_path / "other.gguf", read_vocabulary("llama-spm"), Chain(("▁little", "▁wise", "▁day")))
+    with start_ours("-md", str(tmp_path / "other.gguf"), "--spec-type", "draft-simple") as server:
+        warning = next(line for line in server.lines if "is not used" in line)
+        assert f"draft model '{tmp_path / 'other.gguf'}'" in warning
+        assert "leave -md out" in warning
+        assert server.post("/completion", {"prompt": "Hi", "n_predict": 2}).json()["tokens_predicted"] == 2

@@ -20,7 +20,10 @@ def read_key_classes(path: str | None, api_keys: Sequence[str] | None) -> Mappin
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"error: --priority-keys: {path} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(
+            f"error: --priority-keys: {path} cannot be read ({why}): name a file of lines like `0 key`"
+        ) from error
     classes: dict[bytes, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
