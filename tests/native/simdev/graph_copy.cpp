@@ -8,10 +8,10 @@ namespace simdev {
 
 GraphCopy::GraphCopy(const ggml_cgraph * original) {
     const auto n_nodes = static_cast<size_t>(original->n_nodes);
-    context_ = ggml_init({ /*.mem_size =*/ ggml_graph_overhead_custom(n_nodes, false), /*.mem_buffer =*/ nullptr,
-                           /*.no_alloc =*/ true });
+    context_.reset(ggml_init({ /*.mem_size =*/ ggml_graph_overhead_custom(n_nodes, false), /*.mem_buffer =*/ nullptr,
+                               /*.no_alloc =*/ true }));
     GGML_ASSERT(context_ != nullptr && "no memory for the copy of a graph");
-    graph_ = ggml_new_graph_custom(context_, n_nodes, false);
+    graph_ = ggml_new_graph_custom(context_.get(), n_nodes, false);
     graph_->order = original->order;
     for (int i = 0; i < original->n_nodes; ++i) {
         graph_->nodes[i] = copy(original->nodes[i]);
@@ -21,10 +21,6 @@ GraphCopy::GraphCopy(const ggml_cgraph * original) {
         link(original->nodes[i], graph_->nodes[i]);
         count_use(original, i);
     }
-}
-
-GraphCopy::~GraphCopy() {
-    ggml_free(context_);
 }
 
 ggml_tensor * GraphCopy::copy(const ggml_tensor * original) {

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ggml.h"
+#include "ggml-cpp.h"
 #include "memory.h"
 
 namespace simdev {
@@ -18,7 +18,6 @@ namespace simdev {
 class GraphCopy {
 public:
     explicit GraphCopy(const ggml_cgraph * original);
-    ~GraphCopy();
     GraphCopy(const GraphCopy &) = delete;
     GraphCopy & operator=(const GraphCopy &) = delete;
 
@@ -33,7 +32,7 @@ private:
 
     std::deque<ggml_tensor>                                tensors_; // addresses stay
     std::unordered_map<const ggml_tensor *, ggml_tensor *> copies_;
-    ggml_context *                                         context_;
+    ggml_context_ptr                                       context_;
     ggml_cgraph *                                          graph_;
 };
 
