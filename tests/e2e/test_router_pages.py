@@ -46,7 +46,7 @@ def presets(small_models: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def router(small_models: Path, environment: dict[str, str]) -> Iterator[ServerProcess]:
     flags = ["--models-dir", str(small_models), "--preempt-ram", "33", "--api-key", KEY, "--offline", *FLAGS]
-    with running(our_program(), flags, environment) as server:
+    with running(our_program(), [*flags, "--context-shift"], environment) as server:
         yield server
 
 
@@ -122,5 +122,14 @@ def test_the_page_of_the_pools_lists_the_models_and_leads_to_each(router: Server
         page.click("#models a")
         page.until_text("status", "Live")
         assert page.texts("h1") == ["KV pool one"]
+        body = {**CHAT, "model": "one", "max_tokens": -1, "ignore_eos": True, "stream": True}
+        with requests.post(
+            router.url + "/v1/chat/completions", json=body, headers=AUTHORIZED, timeout=PATIENCE_S, stream=True
+        ) as running_chat:
+            assert running_chat.status_code == 200
+            page.click_text("Park")
+            page.until_text("by-hand", "is parked until it is called back")
+            page.click_text("Call back")
+            page.until_text("by-hand", "is called back")
         assert " of 256 cells in use" in page.text("cells-text")
         assert [entry for entry in page.complaints() if "Policy" in str(entry["message"])] == []

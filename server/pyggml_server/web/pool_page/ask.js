@@ -4,10 +4,10 @@
 const KEY_NAME = "pyggml-api-key"; // in this tab's storage only
 
 /** The JSON at an address of this server, or an Error whose message tells the reader what is wrong. */
-async function ask(address, method = "GET") {
+async function ask(address, method = "GET", body = undefined) {
   const key = sessionStorage.getItem(KEY_NAME);
   const headers = key === null ? {} : { Authorization: `Bearer ${key}` };
-  const response = await fetch(address, { method, headers, cache: "no-store" });
+  const response = await fetch(address, { method, headers, body, cache: "no-store" });
   document.getElementById("key-form").hidden = response.status !== 401;
   const answer = await response.json();
   if (!response.ok) {

@@ -4,7 +4,8 @@
 const POLL_MS = 500;
 // a router has a pool for each model; to look at one shall not load it
 const MODEL = new URLSearchParams(location.search).get("model");
-const NUMBERS = MODEL === null ? "pool.json" : `pool.json?${new URLSearchParams({ model: MODEL, autoload: "false" })}`;
+const NO_LOAD = MODEL === null ? {} : { autoload: "false" };
+const NUMBERS = MODEL === null ? "pool.json" : `pool.json?${new URLSearchParams({ model: MODEL, ...NO_LOAD })}`;
 let isPaused = false;
 let latest = null;
 let timer = null;
@@ -19,13 +20,15 @@ function draw() {
   drawParked(latest);
   drawTimeline(latest);
   drawGaps(latest);
-  drawSlots(latest, MODEL === null); // a router knows the model of a POST by its body only
+  drawSlots(latest);
 }
 
 /** Parks a slot or calls it back, and says what came of it. */
 async function act({ action, slot }) {
   const done = action === "park" ? "is parked until it is called back" : "is called back";
-  const said = await ask(`slots/${slot}?action=${action}`, "POST").then(() => `Slot ${slot} ${done}.`, whyNot);
+  const address = `slots/${slot}?${new URLSearchParams({ action, ...NO_LOAD })}`;
+  const body = JSON.stringify({ model: MODEL ?? undefined }); // by which a router knows whose slot it is
+  const said = await ask(address, "POST", body).then(() => `Slot ${slot} ${done}.`, whyNot);
   say("by-hand", said);
   again(0);
 }

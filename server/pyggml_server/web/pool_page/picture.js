@@ -126,8 +126,8 @@ function drawTotals({ pool, slots, totals }) {
   document.getElementById("totals").replaceChildren(...tiles);
 }
 
-/** The table; `hasButtons`: where slots can be parked by hand. */
-function drawSlots({ slots }, hasButtons) {
+/** The table. */
+function drawSlots({ slots }) {
   const rows = document.getElementById("slots");
   while (rows.children.length > slots.length) {
     rows.lastChild.remove();
@@ -135,7 +135,7 @@ function drawSlots({ slots }, hasButtons) {
   while (rows.children.length < slots.length) {
     rows.append(slotRow()); // kept from one drawing to the next: a button that is replaced loses its focus
   }
-  slots.forEach((slot, i) => fillRow(rows.children[i], slot, hasButtons));
+  slots.forEach((slot, i) => fillRow(rows.children[i], slot));
 }
 
 function slotRow() {
@@ -147,14 +147,14 @@ function slotRow() {
   return element("tr", { children: [name, ...cells, element("td", { children: [button] })] });
 }
 
-function fillRow(row, slot, hasButtons) {
+function fillRow(row, slot) {
   const parkedText = slot.parked_ms > 0 ? secondsText(slot.parked_ms / 1000) : "";
   const state = slot.state.replaceAll("_", " ");
   const values = [slot.id, state, slot.id_task ?? "", slot.n_cells, slot.n_decoded, slot.n_preempted, parkedText];
   values.forEach((value, i) => sayIn(row.children[i], String(value)));
   row.className = slotClass(slot.id);
   const button = row.lastChild.firstChild;
-  button.hidden = !hasButtons || ["idle", "started", "wait_other"].includes(slot.state);
+  button.hidden = ["idle", "started", "wait_other"].includes(slot.state);
   button.dataset.action = slot.is_held ? "unpark" : "park";
   button.dataset.slot = slot.id;
   sayIn(button, slot.is_held ? "Call back" : "Park");
