@@ -69,6 +69,7 @@ typedef struct pyggml_server_info {
     int32_t cache_idle_slots;
 } pyggml_server_info;
 
+int pyggml_server_state_origin(const pyggml_server * server, pyggml_bytes * out, pyggml_error * err);
 int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err);
 
 enum pyggml_request_kind {

@@ -40,6 +40,8 @@ int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_server * server
                                         int32_t n_wanted, pyggml_checkpoints * list, pyggml_bytes * out,
                                         int32_t * intact, pyggml_error * err);
 
+void pyggml_prompt_cache_hand_out(pyggml_prompt_cache * cache);
+
 int pyggml_prompt_cache_trim(pyggml_prompt_cache * cache, pyggml_error * err);
 
 typedef struct pyggml_prompt_cache_size {
@@ -63,6 +65,7 @@ const void * pyggml_kept_prompt_data(const pyggml_kept_prompt * kept, int32_t i_
 size_t       pyggml_kept_prompt_size(const pyggml_kept_prompt * kept, int32_t i_context);
 
 int pyggml_kept_prompt_get_tokens(const pyggml_kept_prompt * kept, pyggml_bytes * out, pyggml_error * err);
+size_t pyggml_kept_prompt_checkpoints_size(const pyggml_kept_prompt * kept);
 int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kept, pyggml_checkpoints * list,
                                                   pyggml_error * err);
 
@@ -70,8 +73,16 @@ int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * ke
 
 int pyggml_prompt_cache_find(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, int32_t * n_found,
-                                        pyggml_error * err);
+                                        int32_t * n_common, pyggml_error * err);
 
 int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
                                         pyggml_error * err);
+
+int pyggml_prompt_cache_take_evicted(pyggml_prompt_cache * cache, pyggml_kept_prompt ** out, pyggml_error * err);
+int pyggml_prompt_cache_take_oldest(pyggml_prompt_cache * cache, pyggml_kept_prompt ** out, pyggml_error * err);
+
+int pyggml_kept_prompt_new(const llama_token * tokens, int32_t n_tokens, const pyggml_checkpoints * list,
+                                      pyggml_kept_prompt ** out, pyggml_error * err);
+int pyggml_kept_prompt_make(pyggml_kept_prompt * kept, int32_t i_context, size_t size, void ** out,
+                                       pyggml_error * err);

@@ -97,6 +97,9 @@ typedef struct pyggml_server_info {
     int32_t cache_idle_slots; // idle slots move to the prompt cache when a task starts
 } pyggml_server_info;
 
+// What a sequence's state depends on, as JSON: "files" are those whose content matters, "settings" the rest in words.
+PYGGML_API int pyggml_server_state_origin(const pyggml_server * server, pyggml_bytes * out, pyggml_error * err);
+
 PYGGML_API int pyggml_server_get_info(const pyggml_server * server, pyggml_server_info * out, pyggml_error * err);
 
 // -- translation -----------------------------------------------------------------------------------------------------

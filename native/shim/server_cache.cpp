@@ -84,6 +84,14 @@ template <class T> static T take(const char *& at, const char * end) {
     return value;
 }
 
+size_t pyggml_checkpoints_size(const std::list<common_prompt_checkpoint> & items) {
+    size_t n_bytes = items.empty() ? 0 : sizeof(uint32_t);
+    for (const auto & c : items) {
+        n_bytes += sizeof(int64_t) + 2 * sizeof(int32_t) + sizeof(uint64_t) + c.data_tgt.size();
+    }
+    return n_bytes;
+}
+
 extern "C" int pyggml_checkpoints_write(const pyggml_checkpoints * list, pyggml_bytes * out, pyggml_error * err) {
     *out = {};
     return pyggml_guard(err, [&] {
@@ -157,8 +165,14 @@ extern "C" int pyggml_prompt_cache_save(pyggml_prompt_cache * cache, pyggml_serv
     return pyggml_guard(err, [&] {
         llama_context *     ctx_dft = draft_context(*server);
         const server_prompt prompt{ to_server_tokens(tokens, n_tokens), list->items };
-        auto *              entry =
-            cache->cache.alloc(prompt, state_size(server->ctx, seq_id), state_size(ctx_dft, seq_id));
+        const size_t        n_main = state_size(server->ctx, seq_id);
+        const size_t        n_drft = state_size(ctx_dft, seq_id);
+        if (cache->hands_out) {
+            const server_prompt_cache_state about{ { prompt.tokens.clone(), prompt.checkpoints }, {} };
+            pyggml_cached_prompts           obsolete;
+            pyggml_make_room(*cache, prompt.tokens, n_main + n_drft + about.size(), obsolete);
+        }
+        auto * entry = cache->cache.alloc(prompt, n_main, n_drft);
         if (entry == nullptr) {
             return;
         }
@@ -189,8 +203,12 @@ extern "C" int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_serv
     });
 }
 
+extern "C" void pyggml_prompt_cache_hand_out(pyggml_prompt_cache * cache) {
+    cache->hands_out = true;
+}
+
 extern "C" int pyggml_prompt_cache_trim(pyggml_prompt_cache * cache, pyggml_error * err) {
-    return pyggml_guard(err, [&] { cache->cache.update(); });
+    return pyggml_guard(err, [&] { pyggml_trim(*cache); });
 }
 
 extern "C" void pyggml_prompt_cache_get_size(const pyggml_prompt_cache * cache, pyggml_prompt_cache_size * out) {

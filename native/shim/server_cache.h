@@ -59,6 +59,9 @@ PYGGML_API int pyggml_prompt_cache_load(pyggml_prompt_cache * cache, pyggml_serv
                                         int32_t n_wanted, pyggml_checkpoints * list, pyggml_bytes * out,
                                         int32_t * intact, pyggml_error * err);
 
+// From now on what the cache has no room for is handed out: see pyggml_prompt_cache_take_evicted.
+PYGGML_API void pyggml_prompt_cache_hand_out(pyggml_prompt_cache * cache);
+
 // Makes the cache obey its limits again.
 PYGGML_API int pyggml_prompt_cache_trim(pyggml_prompt_cache * cache, pyggml_error * err);
 
@@ -88,19 +91,34 @@ PYGGML_API const void * pyggml_kept_prompt_data(const pyggml_kept_prompt * kept,
 PYGGML_API size_t       pyggml_kept_prompt_size(const pyggml_kept_prompt * kept, int32_t i_context);
 
 PYGGML_API int pyggml_kept_prompt_get_tokens(const pyggml_kept_prompt * kept, pyggml_bytes * out, pyggml_error * err);
+// What pyggml_checkpoints_write gives of its checkpoints has so many bytes; 0 where there are none.
+PYGGML_API size_t pyggml_kept_prompt_checkpoints_size(const pyggml_kept_prompt * kept);
 PYGGML_API int pyggml_kept_prompt_get_checkpoints(const pyggml_kept_prompt * kept, pyggml_checkpoints * list,
                                                   pyggml_error * err);
 
 // Into the cache, as its newest; not where that has it by now. `kept` is good for nothing but its end afterwards.
 PYGGML_API int pyggml_prompt_cache_add(pyggml_prompt_cache * cache, pyggml_kept_prompt * kept, pyggml_error * err);
-// *n_found: tokens of the prompt that pyggml_prompt_cache_load would take, 0 where there is none. It stays in the cache.
+// *n_found: tokens of the prompt that pyggml_prompt_cache_load would take, 0 where there is none, and *n_common of them
+// those that `wanted` begins with. It stays in the cache.
 PYGGML_API int pyggml_prompt_cache_find(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, int32_t * n_found,
-                                        pyggml_error * err);
+                                        int32_t * n_common, pyggml_error * err);
 // Out of the cache: the prompt that pyggml_prompt_cache_load would take. *out is NULL where there is none.
 PYGGML_API int pyggml_prompt_cache_take(pyggml_prompt_cache * cache, const llama_token * tokens, int32_t n_tokens,
                                         const llama_token * wanted, int32_t n_wanted, pyggml_kept_prompt ** out,
                                         pyggml_error * err);
+// The oldest of those that the cache had no room for, or the oldest that it has. *out is NULL where there is none.
+PYGGML_API int pyggml_prompt_cache_take_evicted(pyggml_prompt_cache * cache, pyggml_kept_prompt ** out,
+                                                pyggml_error * err);
+PYGGML_API int pyggml_prompt_cache_take_oldest(pyggml_prompt_cache * cache, pyggml_kept_prompt ** out,
+                                               pyggml_error * err);
+
+// A prompt that comes from elsewhere, as yet without its states. `make` gives each its size and says where its bytes
+// go; on any thread, one at a time.
+PYGGML_API int pyggml_kept_prompt_new(const llama_token * tokens, int32_t n_tokens, const pyggml_checkpoints * list,
+                                      pyggml_kept_prompt ** out, pyggml_error * err);
+PYGGML_API int pyggml_kept_prompt_make(pyggml_kept_prompt * kept, int32_t i_context, size_t size, void ** out,
+                                       pyggml_error * err);
 
 #ifdef __cplusplus
 }

@@ -103,3 +103,60 @@ extern "C" int pyggml_describe(const pyggml_server * server, int description, py
         }
     });
 }
+
+// -- where states come from ------------------------------------------------------------------------------------------
+
+static json value_of(const llama_model_kv_override & one) {
+    switch (one.tag) {
+        case LLAMA_KV_OVERRIDE_TYPE_INT:   return one.val_i64;
+        case LLAMA_KV_OVERRIDE_TYPE_FLOAT: return one.val_f64;
+        case LLAMA_KV_OVERRIDE_TYPE_BOOL:  return one.val_bool;
+        default:                           return std::string(one.val_str);
+    }
+}
+
+static json settings_of(const pyggml_server & server) {
+    const common_params & p = server.params;
+    // what picks one of several sets of RoPE factors
+    const bool is_long = llama_n_ctx_seq(server.ctx) > uint32_t(llama_model_n_ctx_train(server.model));
+    json       numbers = json::array();
+    for (const double number : std::vector<double>{
+             double(p.cache_type_k), double(p.cache_type_v), double(p.speculative.draft.cache_type_k),
+             double(p.speculative.draft.cache_type_v), double(p.flash_attn_type), double(p.rope_scaling_type),
+             p.rope_freq_base, p.rope_freq_scale, p.yarn_ext_factor, p.yarn_attn_factor, p.yarn_beta_fast,
+             p.yarn_beta_slow, double(p.yarn_orig_ctx), double(is_long), double(p.swa_full), double(p.attention_type),
+             double(p.control_vector_layer_start), double(p.control_vector_layer_end) }) {
+        numbers.push_back(number);
+    }
+    for (const auto & vector : p.control_vectors) {
+        numbers.push_back(vector.strength);
+    }
+    json overrides = json::array();
+    for (const auto & one : p.kv_overrides) {
+        if (one.key[0] != 0) { // which ends the list
+            overrides.push_back(std::string(one.key));
+            overrides.push_back(value_of(one));
+        }
+    }
+    return { { "build", std::string(llama_commit()) }, { "numbers", numbers }, { "overrides", overrides } };
+}
+
+extern "C" int pyggml_server_state_origin(const pyggml_server * server, pyggml_bytes * out, pyggml_error * err) {
+    *out = {};
+    return pyggml_guard(err, [&] {
+        const common_params & p     = server->params;
+        json                  files = json::array();
+        files.push_back(p.model.path);
+        if (!p.speculative.draft.mparams.path.empty()) {
+            files.push_back(p.speculative.draft.mparams.path);
+        }
+        for (const auto & adapter : p.lora_adapters) {
+            files.push_back(adapter.path);
+        }
+        for (const auto & vector : p.control_vectors) {
+            files.push_back(vector.fname);
+        }
+        const json origin = { { "files", files }, { "settings", settings_of(*server) } };
+        pyggml_bytes_assign(out, origin.dump());
+    });
+}

@@ -16,6 +16,7 @@ class PreemptOptions:
     rotate_s: float = 30.0
     disk_mib: int = 0  # 0: no files
     disk_path: str | None = None  # None: /var/tmp
+    cache_disk_mib: int = 0  # of the prompt cache; 0: no files
     priority_age_s: float = 120.0
     every_n_tokens: int = 0  # LLAMA_SERVER_PREEMPT_EVERY; 0 = off
 

@@ -140,6 +140,8 @@ def preempt_counters(c: Counters) -> tuple[Value, ...]:
         Value("spills_total", "Parked states written to files", c.spills_total),
         Value("fetches_total", "Parked states read back from files", c.fetches_total),
         Value("spilled_bytes_total", "Bytes of parked states written to files", c.spilled_bytes_total),
+        Value("cache_disk_written_total", "Prompts of the prompt cache written to files", c.cache_disk_written_total),
+        Value("cache_disk_read_total", "Prompts of the prompt cache read back from files", c.cache_disk_read_total),
         Value("parked_bytes_total", "Bytes copied to host memory by parks", c.parked_bytes_total),
         Value("restored_bytes_total", "Bytes copied back by restores", c.restored_bytes_total),
         Value("park_seconds_total", "Total time of parks, from order to completion", c.park_seconds_total),
@@ -168,6 +170,8 @@ def preempt_gauges(c: Counters) -> tuple[Value, ...]:
         Value("preempt_ram_bytes", "Host memory that parked sequences hold now", c.preempt_ram_bytes),
         Value("preempt_disk_bytes", "Bytes of parked states in files now", c.preempt_disk_bytes),
         Value("preempt_disk_limit_bytes", "Bytes of parked states that files may have", c.preempt_disk_limit_bytes),
+        Value("cache_disk_bytes", "Bytes of cached prompts in files now, or on their way there", c.cache_disk_bytes),
+        Value("cache_disk_limit_bytes", "Bytes of cached prompts that files may have", c.cache_disk_limit_bytes),
         Value("pinned_pool_bytes", "Host memory that is pinned now", c.pinned_pool_bytes),
         Value(
             "side_copies_bytes",

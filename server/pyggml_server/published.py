@@ -78,6 +78,8 @@ class Counters:
     spills_total: int = 0
     fetches_total: int = 0
     spilled_bytes_total: int = 0
+    cache_disk_written_total: int = 0
+    cache_disk_read_total: int = 0
     parked_bytes_total: int = 0
     restored_bytes_total: int = 0
     park_seconds_total: float = 0.0
@@ -89,6 +91,8 @@ class Counters:
     slots_held: int = 0
     preempt_disk_bytes: int = 0
     preempt_disk_limit_bytes: int = 0
+    cache_disk_bytes: int = 0
+    cache_disk_limit_bytes: int = 0
     preempt_ram_bytes: int = 0
     pinned_pool_bytes: int = 0
     side_copies_bytes: int = 0

@@ -17,6 +17,7 @@ from pyggml_server.messages import Answered, Call, Cancel, Cancelled, Failed, Fi
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.request import Request
 from pyggml_server.native.translator import Translator
+from pyggml_server.published import Counters
 from pyggml_server.request_kind import RequestKind
 
 TIMEOUT_S = 120.0
@@ -171,11 +172,15 @@ class EngineHarness:
     def wait_until_nothing_is_held(self) -> None:
         """Until parked states have neither host memory nor files. Those of a chat that has ended may have some for as
         long as the disk takes."""
+        self.wait_for_counters(lambda counters: counters.preempt_ram_bytes == counters.preempt_disk_bytes == 0)
+
+    def wait_for_counters(self, holds: Callable[[Counters], bool]) -> None:
+        """Until this holds of what is published."""
         end_s = time.monotonic() + TIMEOUT_S
         with self._changed:
-            while (counters := self.engine.snapshot().counters).preempt_ram_bytes or counters.preempt_disk_bytes:
+            while not holds(counters := self.engine.snapshot().counters):
                 assert time.monotonic() < end_s, counters
-                self._changed.wait(0.02)  # a file that is let go of brings no message
+                self._changed.wait(0.02)  # the end of a file's way brings no message
 
     def run(self, **body: object) -> Running:
         """Submit one request and wait for its end."""

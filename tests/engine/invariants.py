@@ -49,6 +49,9 @@ def broken_invariants(state: EngineState, dispatcher: Dispatcher) -> list[str]:
         broken.append(f"{state.ram_held_bytes()} bytes are held, the budget is {state.ram_limit_bytes}")
     if state.disk_held_bytes() > state.disk.limit_bytes:
         broken.append(f"files hold {state.disk_held_bytes()} bytes, their budget is {state.disk.limit_bytes}")
+    files = state.prompt_files
+    if files is not None and files.held_bytes > files.limit_bytes:
+        broken.append(f"files of prompts hold {files.held_bytes} bytes, their budget is {files.limit_bytes}")
     broken.extend(_of_memory(state))
     tally = state.counters.tally
     n_ended = tally.requests_finished_total + tally.requests_failed_total + tally.requests_cancelled_total

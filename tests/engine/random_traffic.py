@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pyggml_server.config import PreemptOptions, ServeOptions
 from pyggml_server.messages import Cancelled, Failed, Finished, HoldSlot
@@ -36,10 +37,15 @@ class Traffic:
     by_hand_share: float = 0.0  # of requests at whose start a slot is parked by hand, or called back
 
     def with_everything(self) -> Traffic:
-        """The same with classes that age, a short line, slots that are parked by hand, and states in files."""
-        preempt = replace(self.preempt, priority_age_s=0.5, disk_mib=20)
+        """The same with classes that age, a short line, slots parked by hand, and states and prompts in files."""
+        preempt = replace(self.preempt, priority_age_s=0.5, disk_mib=20, cache_disk_mib=8)
         serve = ServeOptions(max_queue=6, max_queue_s=20.0)
-        return replace(self, preempt=preempt, serve=serve, priorities=(-1, 0, 0, 3), by_hand_share=0.4)
+        argv = [*self.argv, "--cache-ram", "3"]  # one prompt, or a few short ones
+        return replace(self, argv=argv, preempt=preempt, serve=serve, priorities=(-1, 0, 0, 3), by_hand_share=0.4)
+
+    def in_folder(self, folder: Path) -> Traffic:
+        """The same with its files there."""
+        return replace(self, preempt=replace(self.preempt, disk_path=str(folder)))
 
 
 KINDS = [

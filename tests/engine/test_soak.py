@@ -24,11 +24,13 @@ def test_the_books_agree_after_every_pass_and_every_request_ends_once(
     kind: Traffic,
     seed: str,
     narrow_path: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     print(f"PYGGML_SOAK_SEED={seed}")
     rng = random.Random(f"{seed} {kind.name}")
+    kind = kind.in_folder(tmp_path)
     argv = ["-m", str(narrow_path), "--kv-unified", "-fa", "on", "-t", "1", *kind.argv]
     with watched(monkeypatch, caplog), EngineHarness(argv, kind.preempt, serve=kind.serve) as harness:
         everyone = drive(harness, rng, kind)

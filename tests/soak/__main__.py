@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--everything",
         action="store_true",
-        help="each round also has priorities, a short line, parks by hand, and files",
+        help="each round also has priorities, a short line, parks by hand, and files of\nstates and prompts",
     )
     options = parser.parse_args(words)
     seed = options.seed or str(random.SystemRandom().randrange(2**32))

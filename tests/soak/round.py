@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pyggml_server.config import StepOptions
+from pyggml_server.engine.background.disk import DEFAULT_FOLDER as DISK
 from pyggml_server.engine.transfers import link_pace
 from pyggml_server.history import EventKind
 
@@ -47,7 +49,8 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     if is_small:
         words[words.index("-c") + 1] = SMALLEST_POOL_CELLS
     argv = ["-m", str(model), "--kv-unified", "-fa", "on", "-t", "1", "-ngl", "99", *words]
-    with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed:
+    with pytest.MonkeyPatch.context() as patch, _tracebacks() as failed, TemporaryDirectory(dir=DISK) as folder:
+        kind = kind.in_folder(Path(folder))
         patch.setattr(harness_module, "TIMEOUT_S", PATIENCE_S)
         if rng.choice([True, False]):
             patch.setattr(link_pace, "FIRST_PART_BYTES", SMALL_PART_BYTES)
@@ -57,6 +60,8 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
             everyone = drive(harness, rng, load)
             harness.wait_until_nothing_is_held()
             counters, history = harness.engine.snapshot().counters, harness.engine.snapshot().history
+        n_left_bytes = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        assert n_left_bytes <= kind.preempt.cache_disk_mib << 20, "prompts have more than --cache-disk"
     assert not broken, broken
     assert not failed, failed
     endings = [request.last(i) for request in everyone for i in range(len(request.task_ids))]
@@ -66,7 +71,8 @@ def run_round(model: Path, seed: str, *, has_everything: bool = False) -> str:
     n_by_hand = sum(event.kind is EventKind.PARK and event.reason == "by hand" for event in history.events)
     where = f"{kind.name!r} in the smallest pool {device}" if is_small else f"{kind.name!r} {device}"
     more = f"{counters.requests_refused_total} refused in line, {n_by_hand} parked by hand, "
-    more += f"{counters.spills_total} written, {counters.fetches_total} read"
+    more += f"{counters.spills_total} states written, {counters.fetches_total} read, "
+    more += f"{counters.cache_disk_written_total} prompts written, {counters.cache_disk_read_total} read"
     return (
         f"{where}, {'runs ahead' if step.runs_ahead else 'step by step'}: "
         f"{len(endings)} requests, {counters.preemptions_total} parks, {refusals.n} refused, "

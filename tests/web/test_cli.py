@@ -28,9 +28,10 @@ def test_every_flag_is_understood() -> None:
         rotate_s=2.5,
         disk_mib=100,
         disk_path="/scratch",
+        cache_disk_mib=200,
         priority_age_s=60.0,
     )
-    argv += ["--preempt-disk", "100", "--disk-path", "/scratch"]
+    argv += ["--preempt-disk", "100", "--disk-path", "/scratch", "--cache-disk", "200"]
     argv += ["--max-queue", "20", "--max-queue-seconds", "1.5", "--drain-seconds", "9"]
     serve = ServeOptions(priority_best=-3, priority_keys="classes.txt", max_queue=20, max_queue_s=1.5, drain_s=9)
     assert parse(argv, {}) == Config(preempt=options, serve=serve)

@@ -44,8 +44,8 @@ _POLL_S = 0.0005
 _HELD_POLL_S = 0.02
 # While nothing but images is encoded. The end of that wakes the engine, so this only bounds a mistake.
 _ENCODER_POLL_S = 0.05
-# While no slot works and a file that nobody wants any more is still written or read.
-_ABANDONED_POLL_S = 0.05
+# While no slot works and files are written or read that no request waits for.
+_DISK_POLL_S = 0.05
 # While slots only generate: how often the snapshot is taken. Whatever else a pass does is published at once.
 _SNAPSHOT_EVERY_S = 0.02
 # How long to wait before trying again to free a model that is still in use.
@@ -182,10 +182,9 @@ class Engine:
         idle = IdleClock(self._command_line.settings.sleep_idle_s, state.clock)
         has_decoded = True
         while self._take_messages(_patience_s(state, dispatcher, has_decoded, idle), state, dispatcher):
-            may_sleep = (
-                _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0 and not state.disk.abandoned
-            )
-            if may_sleep and self._guard.try_close():
+            may_sleep = _is_idle(state, dispatcher) and not state.outbox and idle.left_s() == 0.0
+            if may_sleep and not _is_disk_busy(state) and self._guard.try_close():
+                dispatcher.close()
                 self._snapshot = replace(self._snapshot, asleep=_asleep(state.runtime.translator))
                 state.runtime.translator.close()
                 return True
@@ -201,6 +200,7 @@ class Engine:
             if not slot.is_idle:  # one may have ended with another
                 endings.cancel(state, slot)
         self._publish(state, dispatcher)
+        dispatcher.close()
         self._refuse_late_tasks()
         return False
 
@@ -270,6 +270,11 @@ def _is_idle(state: EngineState, dispatcher: Dispatcher) -> bool:
     return not state.is_busy() and dispatcher.is_empty  # the line moves up when the last slots have ended
 
 
+def _is_disk_busy(state: EngineState) -> bool:
+    """Whether files are written or read that no slot knows of."""
+    return bool(state.disk.abandoned) or (state.prompt_files is not None and state.prompt_files.is_busy)
+
+
 def _asleep(translator: Translator) -> Asleep:
     props = json.loads(translator.props())
     shown = json.dumps({**props, "is_sleeping": True}, ensure_ascii=False, separators=(",", ":"))
@@ -285,11 +290,11 @@ def _patience_s(state: EngineState, dispatcher: Dispatcher, has_decoded: bool, i
         return 0
     if _is_idle(state, dispatcher):
         left_s = idle.left_s()
-        if state.disk.abandoned:
-            return _ABANDONED_POLL_S
+        if _is_disk_busy(state):
+            return _DISK_POLL_S
         return None if left_s is None else max(left_s, _SLEEP_POLL_S)
     idle.note_work()
-    if copies.are_under_way(state):
+    if copies.are_under_way(state) or (state.prompt_files is not None and state.prompt_files.is_reading):
         return _POLL_S
     if state.encoder is not None and state.encoder.is_busy:
         return _ENCODER_POLL_S

@@ -20,14 +20,19 @@ class Checkpoint:
     n_bytes: int
 
 
+def new_list() -> Any:
+    """The native list, empty. Any thread."""
+    out = ffi.new("pyggml_checkpoints **")
+    call(lib.pyggml_checkpoints_new, out)
+    return ffi.gc(out[0], lib.pyggml_checkpoints_free)
+
+
 class Checkpoints:
     """The checkpoints of one slot, oldest first."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        out = ffi.new("pyggml_checkpoints **")
-        call(lib.pyggml_checkpoints_new, out)
-        self.handle: Any = ffi.gc(out[0], lib.pyggml_checkpoints_free)
+        self.handle = new_list()
 
     def __len__(self) -> int:
         return int(lib.pyggml_checkpoints_count(self.handle))

@@ -27,11 +27,14 @@ class CacheSize:
 class NativePromptCache:
     """Whole prompts with their states in host memory, up to --cache-ram."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, hands_out: bool = False) -> None:
+        """`hands_out`: what it has no room for waits for `take_evicted`."""
         self._runtime = runtime
         out = ffi.new("pyggml_prompt_cache **")
         call(lib.pyggml_prompt_cache_new, runtime.handle, out)
         self._handle: Any = ffi.gc(out[0], lib.pyggml_prompt_cache_free)
+        if hands_out:
+            lib.pyggml_prompt_cache_hand_out(self._handle)
 
     def save(self, seq_id: int, tokens: Sequence[int], checkpoints: Checkpoints) -> bool:
         """Copy a sequence with its tokens and checkpoints. False where it is there already or too large."""
@@ -71,15 +74,27 @@ class NativePromptCache:
         """Take a whole prompt in, as the newest; it is empty afterwards. Those who look find it from now on."""
         call(lib.pyggml_prompt_cache_add, self._handle, kept.handle)
 
-    def find(self, tokens: Sequence[int], wanted: Sequence[int]) -> int:
-        """How many tokens the prompt has that `load` would move into a sequence which holds `tokens`; 0: there is none.
-
-        It stays where it is.
+    def find(self, tokens: Sequence[int], wanted: Sequence[int]) -> tuple[int, int]:
+        """How many tokens the prompt has that `load` would move into a sequence which holds `tokens`, and how many of
+        them `wanted` begins with; 0: there is none. It stays where it is.
         """
-        have, want, n_found = _tokens(tokens), _tokens(wanted), ffi.new("int32_t *")
+        have, want, n_found, n_common = _tokens(tokens), _tokens(wanted), ffi.new("int32_t *"), ffi.new("int32_t *")
         arguments = (self._handle, ffi.from_buffer("int32_t[]", have), len(have))
-        call(lib.pyggml_prompt_cache_find, *arguments, ffi.from_buffer("int32_t[]", want), len(want), n_found)
-        return int(n_found[0])
+        wanted_arguments = (ffi.from_buffer("int32_t[]", want), len(want))
+        call(lib.pyggml_prompt_cache_find, *arguments, *wanted_arguments, n_found, n_common)
+        return int(n_found[0]), int(n_common[0])
+
+    def take_evicted(self) -> KeptPrompt | None:
+        """The oldest of those for which there was no room; None where there is none."""
+        out = ffi.new("pyggml_kept_prompt **")
+        call(lib.pyggml_prompt_cache_take_evicted, self._handle, out)
+        return self._kept(out[0])
+
+    def take_oldest(self) -> KeptPrompt | None:
+        """The oldest that it has; None where it has none."""
+        out = ffi.new("pyggml_kept_prompt **")
+        call(lib.pyggml_prompt_cache_take_oldest, self._handle, out)
+        return self._kept(out[0])
 
     def take(self, tokens: Sequence[int], wanted: Sequence[int]) -> KeptPrompt | None:
         """Take the prompt out that `load` would move into a sequence which holds `tokens`; None where it finds none."""

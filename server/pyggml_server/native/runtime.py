@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyggml
 from pyggml import Context, PinnedPool, PinnedRange
 from pyggml_server.errors import LoadError
-from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib
+from pyggml_server.native.border import PyggmlError, UnsupportedError, call, ffi, lib, take_bytes
 from pyggml_server.native.command_line import CommandLine
 from pyggml_server.native.model_file import why_it_does_not_load
 from pyggml_server.native.task import Task
@@ -125,6 +126,7 @@ class Runtime:
         self.n_checkpoints_max: int = info.n_ctx_checkpoints
         self.checkpoint_min_step: int = info.checkpoint_min_step
         self.has_prompt_cache: bool = info.cache_ram_mib != 0
+        self.cache_ram_bytes: int | None = None if info.cache_ram_mib < 0 else info.cache_ram_mib << 20
         self.caches_idle_slots: bool = bool(info.cache_idle_slots)
         self.is_async: bool = bool(info.is_async)
         self.has_media: bool = bool(info.has_media)
@@ -235,6 +237,13 @@ class Runtime:
         status = ffi.new("int32_t *")
         call(lib.pyggml_step_sample, self._handle, go_on, out, status)
         return int(status[0]), [_sample(out[i]) for i in range(n_rows)]
+
+    def state_origin(self) -> tuple[list[str], str]:
+        """What states of this runtime depend on: files by their content, and settings, in words. Any thread."""
+        out = ffi.new("pyggml_bytes *")
+        call(lib.pyggml_server_state_origin, self._handle, out)
+        origin = json.loads(take_bytes(out))
+        return origin["files"], json.dumps(origin["settings"], sort_keys=True)
 
     def new_transfer(self, context: Context) -> pyggml.Transfer:
         """A transfer of a context's sequences, to be closed before the runtime. Raises UnsupportedError."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyggml_server.engine.background import state_file
+from pyggml_server.engine.background import piecewise_file
 from pyggml_server.engine.background.state_file import Bytes, StateFile, StateFileError
 
 
@@ -23,8 +23,8 @@ def blank(file: StateFile) -> list[Bytes]:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_file, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(state_file, "SYNCED_BYTES", 3000)
+    monkeypatch.setattr(piecewise_file, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(piecewise_file, "SYNCED_BYTES", 3000)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (1000,), (12_345,), (5000, 1, 777)])

@@ -67,6 +67,10 @@ class Dispatcher:
         self._queue.expire()
         self._queue.place()
 
+    def close(self) -> None:
+        """The model is freed soon, and nothing runs or waits. Blocks to write prompts to files (--cache-disk)."""
+        self._queue.close()
+
     def cancel_all(self) -> None:
         """End everything that waits as cancelled."""
         self._holds.cancel_all()

@@ -129,11 +129,14 @@ class TaskQueue:
 
     def place(self) -> None:
         """Give free slots to those in the line; one that wants a busy slot of its own does not hold the others up."""
+        self._kept.poll(self._line)
         for job in self._by_class():
             if self._state.is_held_up:
                 return
             chosen = self._choose(job) if self._has_room_for_all(job) else None
-            if chosen is not None and not self._exchanges_first(*chosen, job):
+            if chosen is None or self._waits_for_file(*chosen, job):
+                continue
+            if not self._exchanges_first(*chosen, job):
                 self._line.remove(job)  # before anything can go wrong with it: the others keep their places
                 self._try_to_launch(*chosen, job)
 
@@ -146,6 +149,14 @@ class TaskQueue:
             return best if 0 < age_s < now_s - job.arrived_at_s else job.priority
 
         return sorted(self._line, key=counts_as)
+
+    def close(self) -> None:
+        """The model is freed soon, and nothing runs or waits. Blocks to write prompts to files."""
+        self._kept.close()
+
+    def _waits_for_file(self, slot: Slot, loses_much: bool, job: Job) -> bool:
+        """Whether its prompt is read from a file of the prompt cache; the slot can be had by others meanwhile."""
+        return loses_much and not job.task.embeds and self._kept.fetch(slot, job)
 
     def _exchanges_first(self, slot: Slot, loses_much: bool, job: Job) -> bool:
         """Whether the slot, which is the job's from now on, changes prompts while others decode, for which it waits."""
@@ -244,5 +255,7 @@ class TaskQueue:
 def _kept_prompts(state: EngineState) -> PromptCache:
     """The prompt cache: copied while others decode where that can be."""
     if state.background is None:
-        return PromptCache(state.runtime, state.pool, state.slots, state.image_names)
-    return AsyncPromptCache(state.runtime, state.pool, state.slots, state.image_names, state.background)
+        return PromptCache(state.runtime, state.pool, state.slots, state.image_names, state.prompt_files)
+    return AsyncPromptCache(
+        state.runtime, state.pool, state.slots, state.image_names, state.background, state.prompt_files
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,26 +26,27 @@ PAUSE_S = 60.0
 
 
 class Disk:
-    """`limit_bytes` of files in `folder`; 0: no disk."""
+    """`limit_bytes` of files of parked states in `folder`. `is_for_prompts`: the prompt cache needs it too. Without
+    either there is none."""
 
-    def __init__(self, limit_bytes: int = 0, folder: str | None = None) -> None:
+    def __init__(self, limit_bytes: int = 0, folder: str | None = None, *, is_for_prompts: bool = False) -> None:
         """Raises LoadError where no file can be made."""
         self._limit_bytes = limit_bytes
-        self._folder = Path(folder or (DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()))
+        self.folder = Path(folder or (DEFAULT_FOLDER if Path(DEFAULT_FOLDER).is_dir() else tempfile.gettempdir()))
         self._paused_until_s = float("-inf")
         self._executor: ThreadPoolExecutor | None = None
         self.abandoned = AbandonedStates()
-        if limit_bytes > 0:
+        if limit_bytes > 0 or is_for_prompts:
             self._executor = ThreadPoolExecutor(1, "disk")
-            self._try_out()
+            self._try_out("--preempt-disk" if limit_bytes > 0 else "--cache-disk")
 
-    def _try_out(self) -> None:
-        file = StateFile(self._folder, (1,))
+    def _try_out(self, flag: str) -> None:
+        file = StateFile(self.folder, (1,))
         try:
             file.write([np.zeros(1, dtype=np.uint8)])
         except StateFileError as error:
             self.close()
-            raise LoadError(f"--preempt-disk: {error}; name another folder with --disk-path") from error
+            raise LoadError(f"{flag}: {error}; name another folder with --disk-path") from error
         finally:
             file.close()
 
@@ -58,7 +60,7 @@ class Disk:
 
     def new_file(self, sizes_bytes: Sequence[int]) -> StateFile:
         """One that is made when it is written."""
-        return StateFile(self._folder, sizes_bytes)
+        return StateFile(self.folder, sizes_bytes)
 
     def run(self, work: Callable[[Sequence[Bytes]], None], parts: list[Bytes]) -> DiskTask:
         """Read or write these parts on the disk's thread. Nobody touches them until that has ended; it empties the
@@ -66,10 +68,14 @@ class Disk:
         assert self._executor is not None
         return DiskTask(self._executor.submit(_guarded, work, parts))
 
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have something done on the disk's thread, of which nobody waits for the end."""
+        assert self._executor is not None
+        self._executor.submit(work)
+
     def discard(self, file: StateFile) -> None:
         """Have a file that nobody uses closed on the disk's thread: to give its room back may take time."""
-        assert self._executor is not None
-        self._executor.submit(file.close)
+        self.submit(file.close)
 
     def abandon(self, file: StateFile, task: DiskTask, ram_bytes: int, pinned_bytes: int) -> None:
         """Nobody wants what the task writes or reads any more. Never blocks: file and memory are held until it ends."""
@@ -84,7 +90,7 @@ class Disk:
     def pause(self, now_s: float, error: StateFileError) -> None:
         """Leave the disk alone for a while: said once each time."""
         self._paused_until_s = now_s + PAUSE_S
-        log.warning("%s; no parked state goes to %s for %g s (--preempt-disk)", error, self._folder, PAUSE_S)
+        log.warning("%s; no parked state goes to %s for %g s (--preempt-disk)", error, self.folder, PAUSE_S)
 
     def close(self) -> None:
         """Block until its thread has ended, and with it everything that was abandoned. Idempotent."""
@@ -107,6 +113,10 @@ class DiskTask:
     def wait(self) -> StateFileError | None:
         """Block until it has; what went wrong, if anything did."""
         return self._future.result()
+
+    def wait_for(self, limit_s: float) -> bool:
+        """Block until it has, or for so long. Whether it has."""
+        return bool(futures.wait([self._future], limit_s).done)
 
 
 @dataclass(frozen=True, slots=True)

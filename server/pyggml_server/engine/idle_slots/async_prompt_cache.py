@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyggml_server.engine.background.jobs import BackgroundJob, InLine, Steps, completion
+from pyggml_server.engine.background.prompt_files import PromptFiles
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.idle_slots.prompt_cache import PromptCache
 from pyggml_server.engine.slots.common_prefix import common_prefix
@@ -50,9 +51,15 @@ class AsyncPromptCache(PromptCache):
     """The same decisions, with copies that stop no other slot."""
 
     def __init__(
-        self, runtime: Runtime, pool: KvPool, slots: Iterable[Slot], names: ImageNames, copies: BackgroundRunner
+        self,
+        runtime: Runtime,
+        pool: KvPool,
+        slots: Iterable[Slot],
+        names: ImageNames,
+        copies: BackgroundRunner,
+        files: PromptFiles | None = None,
     ) -> None:
-        super().__init__(runtime, pool, slots, names)
+        super().__init__(runtime, pool, slots, names, files)
         self._copies = copies
         self._coming: list[_Save] = []
 
@@ -145,6 +152,7 @@ class AsyncPromptCache(PromptCache):
             if cache is not None and job.task.adapters == self._adapters:
                 yield _Coming(self._coming, slot.tokens, job.prompt)
                 yield self._copies.turn(self._copies.into)
+                self._add_read(cache, job.wanted_file)
                 loaded = yield from self._load(cache, slot, job)
         finally:
             slot.background_job = None

@@ -114,6 +114,8 @@ def close_transfers(state: EngineState) -> None:
     for slot in state.slots:
         slot.drop_file()
     state.disk.close()  # whose thread has memory of transfers
+    if state.prompt_files is not None:
+        state.prompt_files.close()
     for slot in state.slots:
         slot.transfer.close()
     state.memory.close()

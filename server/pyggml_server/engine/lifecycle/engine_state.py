@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyggml_server.config import ServeOptions
 from pyggml_server.engine.background.disk import Disk
+from pyggml_server.engine.background.prompt_files import PromptFiles
 from pyggml_server.engine.background.runner import BackgroundRunner
 from pyggml_server.engine.encoder import Encoder
 from pyggml_server.engine.reporting.counters import Counters
@@ -44,6 +45,7 @@ class EngineState:
     outbox           messages of this pass, delivered at its end.
     pace             how much is sent to the device behind each batch.
     disk             where parked states go that host memory would not hold.
+    prompt_files     what the prompt cache has in files; None without `--cache-disk`.
     background       runs the copies that no running task waits for; None where copies are synchronous.
     encoder          encodes images; None for a model that takes none.
     last_copy_at_s   the latest moment at which a park or restore was known to be under way.
@@ -63,6 +65,7 @@ class EngineState:
     encoder: Encoder | None = None
     image_names: ImageNames = field(default_factory=ImageNames)
     disk: Disk = field(default_factory=Disk)
+    prompt_files: PromptFiles | None = None
     counters: Counters = field(default_factory=Counters)
     recorder: Recorder = field(default_factory=Recorder)
     outbox: list[Outbound] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The frozen picture that `/slots` and `/metrics` read, taken after each pass. Engine thread; changes nothing."""
+"""The frozen picture that `/slots` and `/metrics` read, taken after each pass. Engine thread; changes no slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pyggml_server.published import SlotSnapshot, Snapshot
 def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) -> Snapshot:
     """Slots, totals and gauges as they stand."""
     now_s = state.clock()
-    held_bytes = state.ram_held_bytes()
+    held_bytes, files = state.ram_held_bytes(), state.prompt_files
+    _count_files(state)
     counters = state.counters.publish(
         requests_processing=sum(1 for _ in state.busy()),
         requests_deferred=n_deferred,
@@ -20,6 +21,8 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
         preempt_ram_bytes=held_bytes,
         preempt_disk_bytes=state.disk_held_bytes(),
         preempt_disk_limit_bytes=state.disk.limit_bytes,
+        cache_disk_bytes=0 if files is None else files.held_bytes,
+        cache_disk_limit_bytes=0 if files is None else files.limit_bytes,
         pinned_pool_bytes=state.memory.pinned_bytes,
         side_copies_bytes=0 if state.background is None else state.background.n_bytes,
         preempt_ram_limit_bytes=state.ram_limit_bytes if state.policy.is_enabled else 0,
@@ -28,6 +31,13 @@ def take_snapshot(state: EngineState, n_deferred: int, time_started_s: float) ->
     )
     slots = tuple(slot_snapshot(slot, now_s) for slot in state.slots)
     return Snapshot(slots, counters, time_started_s, state.recorder.history)
+
+
+def _count_files(state: EngineState) -> None:
+    if state.prompt_files is not None:
+        n_written, n_read = state.prompt_files.take_counts()
+        state.counters.tally.cache_disk_written_total += n_written
+        state.counters.tally.cache_disk_read_total += n_read
 
 
 def slot_snapshot(slot: Slot, now_s: float) -> SlotSnapshot:

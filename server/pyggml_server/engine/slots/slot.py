@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyggml_server.engine.background.jobs import BackgroundJob
+from pyggml_server.engine.background.prompt_index import Entry
 from pyggml_server.engine.slots.copy_in_flight import CopyInFlight, CopyStep
 from pyggml_server.engine.slots.images import Images, image_at, n_positions
 from pyggml_server.engine.slots.slot_states import SlotPhase, SlotState
@@ -51,6 +52,7 @@ class Job:
     parked_for_request: int | None = None
     has_run_since_restore: bool = True
     was_on_disk: bool = False  # since its last park its state was in a file, and came back
+    wanted_file: Entry | None = None  # of the prompt cache; None: it was not looked for yet
     is_held: bool = False  # it stays out of the pool until it is called back
     held_until_s: float | None = None
     is_park_refusal_known: bool = False
