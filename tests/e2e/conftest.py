@@ -80,35 +80,35 @@ def loading_for_ever(program: Path, model: Path, folder: Path) -> Iterator[Serve
 
 
 @pytest.fixture(scope="session")
-def ours(narrow_path: Path) -> Iterator[ServerProcess]:
+def ours(smollm2_path: Path) -> Iterator[ServerProcess]:
     """pyggml-server, shared by every test that leaves it as it was."""
-    with running(our_program(), server_flags(narrow_path)) as server:
+    with running(our_program(), server_flags(smollm2_path)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def stock(narrow_path: Path) -> Iterator[ServerProcess]:
+def stock(smollm2_path: Path) -> Iterator[ServerProcess]:
     """llama-server of the same tree with the same flags."""
-    with running(stock_program(), server_flags(narrow_path)) as server:
+    with running(stock_program(), server_flags(smollm2_path)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def start_ours(narrow_path: Path) -> StartServer:
+def start_ours(smollm2_path: Path) -> StartServer:
     """Starts one more pyggml-server: `with start_ours("--flag", VARIABLE="value") as server`."""
 
     def start(*flags: str, **environment: str) -> contextlib.AbstractContextManager[ServerProcess]:
-        return running(our_program(), [*server_flags(narrow_path), *flags], environment)
+        return running(our_program(), [*server_flags(smollm2_path), *flags], environment)
 
     return start
 
 
 @pytest.fixture(scope="session")
-def start_stock(narrow_path: Path) -> StartServer:
+def start_stock(smollm2_path: Path) -> StartServer:
     """Starts one more llama-server."""
 
     def start(*flags: str, **environment: str) -> contextlib.AbstractContextManager[ServerProcess]:
-        return running(stock_program(), [*server_flags(narrow_path), *flags], environment)
+        return running(stock_program(), [*server_flags(smollm2_path), *flags], environment)
 
     return start
 
@@ -135,16 +135,16 @@ def keyed_stock(start_stock: StartServer) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def loading(narrow_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def loading(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """pyggml-server that loads its model for ever."""
-    with loading_for_ever(our_program(), narrow_path, tmp_path_factory.mktemp("ours")) as server:
+    with loading_for_ever(our_program(), smollm2_path, tmp_path_factory.mktemp("ours")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def loading_stock(narrow_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def loading_stock(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """llama-server that does."""
-    with loading_for_ever(stock_program(), narrow_path, tmp_path_factory.mktemp("stock")) as server:
+    with loading_for_ever(stock_program(), smollm2_path, tmp_path_factory.mktemp("stock")) as server:
         yield server
 
 
