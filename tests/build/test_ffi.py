@@ -72,6 +72,7 @@ def test_a_declaration_that_does_not_match_its_header_fails_the_build(
     assert compiles or "pyggml_shim_v" in done.stderr
 
 
+@pytest.mark.built
 def test_the_module_reports_the_pinned_commit_from_any_folder(tmp_path: Path) -> None:
     code = "import _pyggml; print(_pyggml.ffi.string(_pyggml.lib.pyggml_shim_version()).decode())"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

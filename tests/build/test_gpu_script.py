@@ -128,6 +128,6 @@ def test_an_unknown_step_is_refused_before_anything_is_built(tmp_path: Path) -> 
     command: list[str | Path] = [SCRIPT.with_name("gpu-server"), "run", tmp_path, tmp_path / "out", "stall", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    steps = "tests stall transfers prompt_cache memcheck width throughput slot_states"
+    steps = "tests stall transfers prompt_cache disk memcheck width throughput slot_states"
     assert done.stderr == f"unknown step nonsense; steps: {steps}\n"
     assert list((tmp_path / "out").iterdir()) == []
