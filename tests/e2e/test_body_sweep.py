@@ -16,9 +16,17 @@ SMALL = ("-c", "256", "-n", "4", "-np", "2")  # a wrong limit must not generate 
 
 
 @pytest.fixture(scope="module")
-def server(start_ours: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def small(narrow_path: Path) -> tuple[str, ...]:
+    """The flags of a server whose answers do not matter."""
+    return ("-m", str(narrow_path), *SMALL)
+
+
+@pytest.fixture(scope="module")
+def server(
+    start_ours: StartServer, small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
     folder: Path = tmp_path_factory.mktemp("slots")
-    with start_ours(*SMALL, "--slot-save-path", str(folder), "--props") as started:
+    with start_ours(*small, "--slot-save-path", str(folder), "--props") as started:
         yield started
 
 
@@ -40,12 +48,12 @@ def test_a_wrong_body_is_no_fault_of_the_server(server: ServerProcess, path: str
 
 
 @pytest.mark.slow
-def test_a_wrong_body_for_embeddings_is_none_either(start_ours: StartServer) -> None:
-    with start_ours(*SMALL, "--embeddings") as server:
+def test_a_wrong_body_for_embeddings_is_none_either(start_ours: StartServer, small: tuple[str, ...]) -> None:
+    with start_ours(*small, "--embeddings") as server:
         assert_no_fault_of_ours(server, EMBEDDING)
 
 
 @pytest.mark.slow
-def test_a_wrong_body_for_reranking_is_none_either(start_ours: StartServer) -> None:
-    with start_ours(*SMALL, "--reranking") as server:
+def test_a_wrong_body_for_reranking_is_none_either(start_ours: StartServer, small: tuple[str, ...]) -> None:
+    with start_ours(*small, "--reranking") as server:
         assert_no_fault_of_ours(server, RERANKING)

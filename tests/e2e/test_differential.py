@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +25,13 @@ N_MIXED = 14
 
 
 @pytest.fixture(scope="module")
-def ours_without_preemption(start_ours: StartServer) -> Iterator[ServerProcess]:
-    with start_ours("--preempt-ram", "0") as server:
-        yield server
+def servers(
+    start_ours: StartServer, start_stock: StartServer, narrow_path: Path
+) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """Ours and stock on a model that says nothing of sense, and both the same."""
+    model = ("-m", str(narrow_path))
+    with ExitStack() as stack:
+        yield stack.enter_context(start_ours(*model, "--preempt-ram", "0")), stack.enter_context(start_stock(*model))
 
 
 def found_differences(
@@ -55,15 +61,13 @@ def test_every_parameter_of_the_readme_has_values(heading: str, known: dict[str,
     assert described - set(known) == set()
 
 
-def test_each_value_of_each_parameter_gets_the_same_answer(
-    ours_without_preemption: ServerProcess, stock: ServerProcess
-) -> None:
-    n_compared, found = found_differences(ours_without_preemption, stock, each_value_alone())
+def test_each_value_of_each_parameter_gets_the_same_answer(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    n_compared, found = found_differences(*servers, each_value_alone())
     assert n_compared > 200
     assert not found, "\n".join(found)
 
 
-def test_mixed_parameters_get_the_same_answer(ours_without_preemption: ServerProcess, stock: ServerProcess) -> None:
-    n_compared, found = found_differences(ours_without_preemption, stock, mixed(N_MIXED))
+def test_mixed_parameters_get_the_same_answer(servers: tuple[ServerProcess, ServerProcess]) -> None:
+    n_compared, found = found_differences(*servers, mixed(N_MIXED))
     assert n_compared == N_MIXED
     assert not found, "\n".join(found)
