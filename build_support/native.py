@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,10 @@ def build_native(layout: Layout, env: Mapping[str, str] = os.environ) -> NativeB
     targets = [SHIM_TARGET, ROUTER_TARGET] + ([REFERENCE_TARGET] if env.get(WITH_REFERENCE) == "1" else [])
     build = CMakeBuild(layout, tree, folder, read_pin(layout.pin_file), tools, (*portable, *user_options(env)))
     say(how_long(build, n_jobs(env)))
-    return NativeBuild(tree, build_libraries(build, env, targets), ensure_page(layout, tree, say, env))
+    with ThreadPoolExecutor(1, "page") as thread:  # npm waits for its registry while the compiler works
+        page = thread.submit(ensure_page, layout, tree, say, env)
+        libraries = build_libraries(build, env, targets)
+    return NativeBuild(tree, libraries, page.result())
 
 
 def build_page_alone(layout: Layout, env: Mapping[str, str] = os.environ) -> None:

@@ -22,8 +22,9 @@ __attribute__((constructor)) static void leave_mark(void) { fclose(fopen(getenv(
 NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "router", "web"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a test needs, so that nobody has to remember it: `built`, `e2e`, `model`."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what a test needs, so that nobody has to remember it: `built`, `e2e`, `model`. Where several processes run
+    the files, those with a slow test come first: none of them begins when all others have ended."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder == "e2e":
@@ -32,6 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.model)
         if folder not in NEED_NOTHING_BUILT or item.get_closest_marker("model"):
             item.add_marker(pytest.mark.built)
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")

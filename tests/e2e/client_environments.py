@@ -6,6 +6,7 @@ there (`clients.is_missing`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 
 from build_support.layout import of_this_clone
@@ -47,3 +49,9 @@ def python_with(requirements: Sequence[str]) -> Path:
 def environment(told: Mapping[str, str], home: Path) -> dict[str, str]:
     """For a client: what it is told, and a home of its own."""
     return {**os.environ, **QUIET, "HOME": str(home), "NO_PROXY": "localhost,127.0.0.1", **told}
+
+
+if __name__ == "__main__":  # ahead of the tests, which try again what fails here
+    for wanted in (CLIENTS, CODING_AGENT):
+        with contextlib.suppress(pytest.skip.Exception, pytest.fail.Exception):
+            python_with(wanted)

@@ -17,6 +17,8 @@ from tests.e2e.clients import KEY
 from tests.e2e.conftest import StartServer
 from tests.e2e.program import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 BEFORE = "def greet(name):\n    return name\n"
 AFTER = re.compile(r'def greet\(name\):\n    return "[A-Za-z][A-Za-z ]{2,20}"\n')
 GRAMMAR = r"""

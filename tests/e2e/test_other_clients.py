@@ -17,6 +17,8 @@ from tests.e2e.clients import CITIES, GREETING, HELLO, KEY, OPENING, QUESTION, T
 from tests.e2e.javascript import javascript_command
 from tests.e2e.program import PATIENCE_S, ServerProcess
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("client_programs")
 HEAVY = ("langchain", "litellm", "llm")
 Command = Sequence[str | Path]

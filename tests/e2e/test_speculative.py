@@ -14,6 +14,8 @@ from tests.e2e.conftest import StartServer, running, server_flags
 from tests.e2e.program import ServerProcess, our_program, stock_program
 from tests.hybrid_model import write_hybrid_model
 
+pytestmark = pytest.mark.slow
+
 Pair = tuple[ServerProcess, ServerProcess]
 
 NGRAMS = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "2", "--spec-ngram-simple-size-m", "4"]

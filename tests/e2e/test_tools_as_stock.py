@@ -18,6 +18,8 @@ from tests.e2e.framed import told
 from tests.e2e.program import REPOSITORY, ServerProcess
 from tests.e2e.sse import post_stream
 
+pytestmark = pytest.mark.slow
+
 Pair = tuple[ServerProcess, ServerProcess]
 Request = tuple[str, dict[str, Any]]
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.native.conftest import NativeTests
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 LIMIT_S = 900

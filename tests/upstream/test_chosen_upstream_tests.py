@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.program import our_program, stock_program
 from tests.upstream.run import run
 from tests.upstream.verdict import DEBT_FILE, judge, read_debt
+
+pytestmark = pytest.mark.slow
 
 CHOSEN = (
     "unit/test_basic.py::test_server_props",

@@ -15,6 +15,8 @@ from build_support.patch_programs import new_tests
 from tests.native.conftest import NativeTests, must, run
 from tests.upstream.conftest import Compile, compile_command, source_of
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_MODEL = (
     "test-backend-buffer-2d",
     "test-backend-event-query",

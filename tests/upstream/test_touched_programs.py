@@ -17,6 +17,8 @@ import pytest
 from tests.native.conftest import NativeTests, run
 from tests.upstream.conftest import Compile
 
+pytestmark = pytest.mark.slow
+
 # plain, window, MLA, hybrid, recurrent
 ONE_OF_EACH_MEMORY = ("llama-dense", "gemma3-dense", "deepseek2-moe", "qwen3next-moe", "mamba-dense")
 READERS = ("test-grammar-integration", "test-grammar-parser", "test-json-schema-to-grammar", "test-unicode")

@@ -17,6 +17,8 @@ from pyggml import rows_by_position
 from tests.engine.harness import EngineHarness
 from tests.engine.invariants import watched
 
+pytestmark = pytest.mark.slow
+
 NGRAMS = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "2", "--spec-ngram-simple-size-m", "4")
 # of what any draft guesses next, a part is right and a part is wrong
 PROMPT = "The keeper of the lighthouse said that the keeper of the light was the keeper of the"
