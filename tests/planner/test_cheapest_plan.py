@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyggml_server.planner import Plan, Policy, SlotPhase, SlotView, View, decide
 from pyggml_server.planner.plan import Park, Recompute, RefuseRotation, Restore
 from pyggml_server.planner.policy import VictimPolicy
 
 from tests.planner.views import generating, parked, prompting, started, view_of
+
+#: Every set of units is tried for each example, which takes long. `deep` has 2,000.
+FEWER = settings(max_examples=max(40, settings().max_examples // 5))
 
 Set = tuple[SlotView, ...]
 
@@ -94,6 +97,7 @@ def parkable(slots: Sequence[SlotView]) -> list[SlotView]:
     return [slot for slot in slots if not slot.has_pending_shift]
 
 
+@FEWER
 @given(slots=residents(), n_free=st.integers(0, 60), limit=limits)
 def test_room_for_a_step_is_made_by_the_cheapest_set_of_parks(slots: list[SlotView], n_free: int, limit: int) -> None:
     n_pool = sum(slot.n_cells for slot in slots) + n_free
@@ -111,6 +115,7 @@ def test_room_for_a_step_is_made_by_the_cheapest_set_of_parks(slots: list[SlotVi
     compare(decide(view, POLICY), view, cheapest(allowed, n_short))
 
 
+@FEWER
 @given(slots=residents(), n_free=st.integers(0, 300), n_prompt=st.integers(1, 500), limit=limits)
 def test_room_for_a_prompt_is_made_by_the_cheapest_set_of_parks(
     slots: list[SlotView], n_free: int, n_prompt: int, limit: int
@@ -140,6 +145,7 @@ def test_room_for_a_prompt_is_made_by_the_cheapest_set_of_parks(
         assert n_bytes_parked(plan, view) == 0
 
 
+@FEWER
 @given(slots=residents(), n_free=st.integers(0, 300), n_head=st.integers(1, 500), limit=limits)
 def test_a_turn_costs_the_cheapest_set_of_the_longest_residents(
     slots: list[SlotView], n_free: int, n_head: int, limit: int
@@ -181,6 +187,7 @@ def first_of_prefixes(line: Sequence[SlotView], is_allowed: Callable[[Set], bool
     return None
 
 
+@FEWER
 @given(slots=residents(), n_free=st.integers(0, 60), limit=st.integers(0, 400))
 def test_as_few_as_possible_are_computed_again_where_parks_alone_do_not_help(
     slots: list[SlotView], n_free: int, limit: int
@@ -202,6 +209,7 @@ def test_as_few_as_possible_are_computed_again_where_parks_alone_do_not_help(
     assert n_computed_again(decide(view, POLICY)) == n_fewest
 
 
+@FEWER
 @given(slots=residents(), n_free=st.integers(0, 30), victim=st.sampled_from(VictimPolicy))
 def test_nobody_is_parked_whose_stay_would_do_whatever_the_policy(
     slots: list[SlotView], n_free: int, victim: VictimPolicy
