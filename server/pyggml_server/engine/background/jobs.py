@@ -2,8 +2,8 @@
 
 Engine thread; only what it gives to `Helper` runs elsewhere. A job is a generator that yields what must be done before
 its next step. A caller that needs its end may block for it; closing it early ends it at the step that it is in, and
-what that step began (a copy, a task of the helper) is waited for. Not `async def`: there is no event loop here, the
-engine looks at `is_done` between two decodes, and each awaited thing would need a wrapper to be awaitable.
+what that step began (a copy, a task of the helper) is waited for. Not `async def`, which takes as many lines: no event
+loop runs here, and a type checker would let a job await what needs one.
 """
 
 from __future__ import annotations
