@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pyggml_server.errors import RequestRefusedError
-from pyggml_server.web import remote_media
+from pyggml_server.web import public_address, remote_media
 from pyggml_server.web.public_address import is_public
 from pyggml_server.web.remote_media import MAX_BYTES, RemoteMedia
 
@@ -106,7 +106,9 @@ def test_a_body_that_is_no_json_is_left_to_the_translation() -> None:
     assert asyncio.run(RemoteMedia(anywhere).fetch_into(body)) is body
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f000001", "127.1", "[::ffff:127.0.0.1]"]
+)
 def test_an_address_of_a_private_network_is_not_asked(host: str) -> None:
     asked: list[str] = []
 
@@ -126,6 +128,41 @@ def test_a_redirect_is_followed_and_looked_at_anew() -> None:
         assert fetched(part)["image_url"] == AS_DATA
         allowed = iter([True, False])
         assert "private network" in refusal_of(f"{here}/x", lambda _: next(allowed))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "169.254.169.254", "public.example"])
+def test_a_redirect_to_a_private_network_is_not_followed(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also to a name that stands for a public address and for a private one."""
+    asked: list[str] = []
+    look_up = public_address.addresses_of
+
+    async def addresses_of(name: str, port: int) -> list[str]:
+        return ["1.1.1.1", "10.0.0.1"] if name == "public.example" else await look_up(name, port)
+
+    def redirect(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.path)
+        location = f"http://{host}:{request.server.server_address[1]}/secret"  # type: ignore[index]
+        answer_with(b"", 302, Location=location)(request)
+
+    monkeypatch.setattr(remote_media, "addresses_of", addresses_of)
+    first = iter([True])
+    with site(redirect) as url:
+        assert "private network" in refusal_of(f"{url}/x", lambda address: next(first, False) or is_public(address))
+    assert asked == ["/x"]
+
+
+def test_a_name_is_looked_up_once_and_connected_to_at_that_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it could stand for a public address when it is judged, and for another one when it is connected to."""
+    answers = iter([["127.0.0.1"]])
+
+    async def addresses_of(_name: str, _port: int) -> list[str]:
+        return next(answers)
+
+    monkeypatch.setattr(remote_media, "addresses_of", addresses_of)
+    with site(answer_with(IMAGE)) as url:
+        port = url.rpartition(":")[2]
+        part = {"type": "input_image", "image_url": f"http://photos.example:{port}/x"}
+        assert fetched(part)["image_url"] == AS_DATA
 
 
 def test_redirects_come_to_an_end() -> None:
