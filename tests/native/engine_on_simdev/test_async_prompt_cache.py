@@ -378,3 +378,29 @@ def test_a_planted_turn_that_is_given_back_before_the_helper_is_done_is_refused(
         may_go.set()
     assert "a view of the transfer's state is alive" in caplog.text
     caplog.clear()
+
+
+@pytest.mark.parametrize("staging_mib", [0, 16])
+def test_prompts_of_a_device_go_to_files_and_the_next_start_goes_on_with_them(
+    staging_mib: int, model: Path, tmp_path: Path
+) -> None:
+    prompts = [chat(i, 6, n_prompt=200, **KEEPS) for i in range(4)]  # the cache holds some of them
+
+    def start() -> EngineHarness:
+        files: dict[str, Any] = {"cache_disk_mib": 64, "disk_path": str(tmp_path)}
+        return engine(model, "--cache-ram", "1", n_slots=2, staging_mib=staging_mib, **files)
+
+    with start() as harness:
+        for body in prompts:
+            harness.run(**body)
+        harness.wait_for_counters(lambda counters: counters.cache_disk_written_total > 0)  # the first prompt's
+        stays = harness.start(**chat(9, 200, stream=True, id_slot=1))
+        assert n_cached(harness.run(**prompts[0])) == 199
+        assert harness.engine.snapshot().counters.cache_disk_read_total == 1
+        harness.cancel(stays)
+        harness.wait(stays)
+    with start() as harness:
+        anew = [harness.run(**body) for body in prompts]
+        n_read = harness.engine.snapshot().counters.cache_disk_read_total
+    assert [n_cached(running) for running in anew] == [199] * 4
+    assert n_read == 4
