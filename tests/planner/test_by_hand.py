@@ -41,6 +41,16 @@ def test_a_budget_that_cannot_hold_it_refuses_once_and_nobody_else_is_parked_for
     )
 
 
+def test_one_that_must_be_computed_again_instead_is_in_line_before_new_prompts() -> None:
+    held = generating(0, 100, is_held=True)
+    back = prompting(1, 30, 20, has_run_since_restore=False)
+    view = view_of(
+        held, back, started(2, n_left=50), n_cells=200, n_cells_found=130, n_batch_tokens=40, ram_limit_bytes=0
+    )
+    plan = decide(view, POLICY)
+    assert orders(plan) == [("RefusePark", 0), ("Recompute", 0), ("HoldPrompt", 2)]
+
+
 def test_idle_buffers_make_room_for_it_first() -> None:
     held = generating(1, 100, is_held=True)
     plan = decide(view_of(held, idle(2, buffer_bytes=40), ram_limit_bytes=120), POLICY)

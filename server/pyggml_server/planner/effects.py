@@ -73,6 +73,17 @@ def _note(ledger: Ledger, slot: SlotView, action: Action) -> None:
             ledger.put(replace(slot, is_rotation_refusal_known=True))
         case RefusePark():
             ledger.put(replace(slot, is_park_refusal_known=True))
+            _stop_holding(ledger, slot)
+
+
+def _stop_holding(ledger: Ledger, slot: SlotView) -> None:
+    """It cannot be parked by hand after all, nor can those that would leave with it: whoever leaves now is in line."""
+    for member in ledger.slots():
+        is_same_unit = member.slot_id == slot.slot_id or (
+            slot.group_id is not None and member.group_id == slot.group_id
+        )
+        if member.is_held and is_same_unit:
+            ledger.put(replace(member, is_held=False))
 
 
 def start_prompt(ledger: Ledger, slot: SlotView) -> None:
