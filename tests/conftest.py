@@ -19,7 +19,7 @@ LEAVE_MARK = """
 #include <stdio.h>
 __attribute__((constructor)) static void leave_mark(void) { fclose(fopen(getenv("MARK"), "w")); }
 """
-NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "router", "web"}
+NEED_NOTHING_BUILT = {"build", "docs", "download", "planner", "ray", "router", "web"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ from pyggml_server.config import Config
 from pyggml_server.download.ports import DownloadError
 from pyggml_server.errors import UsageError
 from pyggml_server.exposed_tools import ExposedToolsError, refuse_exposed_tools
+from pyggml_server.fetch_models import prepare_download
 from pyggml_server.flags import help_text
 from pyggml_server.log_lines import send_log_to
 from pyggml_server.openmp import sleep_early
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         send_log_to(CommonLogHandler(), settings.verbosity)
         if settings.is_router:
             return _run_router(config, settings, signals)
-        fetch = _prepare_download(command_line, link)
+        fetch = prepare_download(command_line, None if link is None else link.tell_download_progress)
         if link is not None and link.is_download:
             return link.download(fetch)
         server, code = _serve(config, command_line, vertex, fetch, link, signals)
@@ -75,21 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the model still loads, or comes, on a thread that nothing can stop
         os._exit(code)
     return code
-
-
-def _prepare_download(command_line: CommandLine, link: RouterLink | None) -> Callable[[], None] | None:
-    """What gets the models' files; None where they are on this machine. Raises DownloadError."""
-    from pyggml_server.native.model_files import ModelFiles
-
-    files = ModelFiles(command_line)
-    if files.sources.are_files:
-        return None
-    # here and not above: most starts need no HTTP client
-    from pyggml_server.download.fetch import Download
-
-    download = Download(files, tell_progress=None if link is None else link.tell_download_progress)
-    download.prepare()
-    return download.run
 
 
 def _serve(

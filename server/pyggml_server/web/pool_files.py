@@ -1,4 +1,4 @@
-"""The page of one pool, and the page that lists the models of a router. Pure, but for reading files of the package.
+"""The page of one pool, and those that list the models of a router or replicas. Pure, but for reading package files.
 
 Each is one HTML file: style and scripts of `pool_page/` are put into it here, and its Content-Security-Policy lets it
 load nothing else and talk to this server only.
@@ -15,6 +15,7 @@ from importlib import resources
 # each uses those before it
 POOL_SCRIPTS = ("words.js", "ask.js", "picture.js", "timeline.js", "page.js")
 MODELS_SCRIPTS = ("words.js", "ask.js", "models.js")
+REPLICAS_SCRIPTS = ("words.js", "ask.js", "replicas.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,19 @@ class Page:
 
 
 def pool_page() -> Page:
-    """Where the server's own `pool.json` is drawn; with `?model=` in its address, that of a router's model."""
+    """Where the server's own `pool.json` is drawn; with `?model=` in its address, that of a router's model, and with
+    `?replica=` that of a replica."""
     return _assembled("page.html", POOL_SCRIPTS)
 
 
 def models_page() -> Page:
     """Of a router: its models, each with the address of its pool."""
     return _assembled("models.html", MODELS_SCRIPTS)
+
+
+def replicas_page() -> Page:
+    """Of Ray Serve: the replicas, each with the address of its pool."""
+    return _assembled("replicas.html", REPLICAS_SCRIPTS)
 
 
 def _assembled(skeleton: str, scripts: Sequence[str]) -> Page:

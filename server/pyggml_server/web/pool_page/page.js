@@ -5,10 +5,19 @@ const POLL_MS = 500;
 // a router has a pool for each model; to look at one shall not load it
 const MODEL = new URLSearchParams(location.search).get("model");
 const NO_LOAD = MODEL === null ? {} : { autoload: "false" };
-const NUMBERS = MODEL === null ? "pool.json" : `pool.json?${new URLSearchParams({ model: MODEL, ...NO_LOAD })}`;
+// and Ray Serve has one for each replica
+const REPLICA = new URLSearchParams(location.search).get("replica");
+const NUMBERS = `pool.json${queryOf(MODEL, REPLICA)}`;
 let isPaused = false;
 let latest = null;
 let timer = null;
+
+function queryOf(model, replica) {
+  if (model !== null) {
+    return `?${new URLSearchParams({ model, ...NO_LOAD })}`;
+  }
+  return replica === null ? "" : `?${new URLSearchParams({ replica })}`;
+}
 
 function draw() {
   if (latest === null) {
@@ -20,7 +29,7 @@ function draw() {
   drawParked(latest);
   drawTimeline(latest);
   drawGaps(latest);
-  drawSlots(latest);
+  drawSlots(latest, REPLICA === null); // a POST would come to any replica
 }
 
 /** Parks a slot or calls it back, and says what came of it. */
@@ -77,8 +86,9 @@ document.getElementById("slots").addEventListener("click", ({ target }) => {
 });
 document.addEventListener("visibilitychange", () => again(0));
 window.addEventListener("resize", draw);
-if (MODEL !== null) {
-  say("of-model", MODEL);
+if (MODEL !== null || REPLICA !== null) {
+  say("of-model", MODEL ?? REPLICA);
+  say("all-models", MODEL === null ? "All replicas" : "All models");
   document.getElementById("all-models").hidden = false;
 }
 poll();

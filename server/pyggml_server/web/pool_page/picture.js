@@ -126,8 +126,8 @@ function drawTotals({ pool, slots, totals }) {
   document.getElementById("totals").replaceChildren(...tiles);
 }
 
-/** The table. */
-function drawSlots({ slots }) {
+/** The table, with buttons to park by hand if a POST comes to this pool. */
+function drawSlots({ slots }, hasButtons) {
   const rows = document.getElementById("slots");
   while (rows.children.length > slots.length) {
     rows.lastChild.remove();
@@ -135,7 +135,7 @@ function drawSlots({ slots }) {
   while (rows.children.length < slots.length) {
     rows.append(slotRow()); // kept from one drawing to the next: a button that is replaced loses its focus
   }
-  slots.forEach((slot, i) => fillRow(rows.children[i], slot));
+  slots.forEach((slot, i) => fillRow(rows.children[i], slot, hasButtons));
 }
 
 function slotRow() {
@@ -147,14 +147,14 @@ function slotRow() {
   return element("tr", { children: [name, ...cells, element("td", { children: [button] })] });
 }
 
-function fillRow(row, slot) {
+function fillRow(row, slot, hasButtons) {
   const parkedText = slot.parked_ms > 0 ? secondsText(slot.parked_ms / 1000) : "";
   const state = slot.state.replaceAll("_", " ");
   const values = [slot.id, state, slot.id_task ?? "", slot.n_cells, slot.n_decoded, slot.n_preempted, parkedText];
   values.forEach((value, i) => sayIn(row.children[i], String(value)));
   row.className = slotClass(slot.id);
   const button = row.lastChild.firstChild;
-  button.hidden = ["idle", "started", "wait_other"].includes(slot.state);
+  button.hidden = !hasButtons || ["idle", "started", "wait_other"].includes(slot.state);
   button.dataset.action = slot.is_held ? "unpark" : "park";
   button.dataset.slot = slot.id;
   sayIn(button, slot.is_held ? "Call back" : "Park");
