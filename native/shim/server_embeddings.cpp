@@ -4,6 +4,7 @@
 #include "server_embeddings.hpp"
 
 #include "server_adapters.hpp"
+#include "server_media.hpp"
 #include "server_task.hpp"
 #include "server_translate.hpp"
 
@@ -13,40 +14,37 @@ using json = common_json;
 
 // -- body to tasks ---------------------------------------------------------------------------------------------------
 
-static void add_task(pyggml_request & request, const llama_tokens & tokens, const task_params & params) {
+static void add_task(pyggml_request & request, server_tokens && tokens, const task_params & params) {
     const pyggml_server & server = *request.server;
     const int32_t         index  = int32_t(request.tasks.size());
-    pyggml_check_tokens(server, tokens);
+    const llama_tokens    text   = tokens.get_text_tokens();
+    pyggml_check_tokens(server, text);
     auto task         = std::make_unique<pyggml_task>();
     task->server      = &server;
     task->type        = request.type;
     task->params      = params;
-    task->tokens      = tokens;
+    task->tokens      = pyggml_all_tokens(tokens);
     task->index       = index;
     task->params_json = safe_json_to_str(params.to_json(true));
+    if (text.size() < task->tokens.size()) {
+        task->media = std::make_shared<pyggml_media_prompt>(server, std::move(tokens));
+    }
     pyggml_task_choose_adapters(*task);
-    task->formatter = std::make_shared<pyggml_formatter>(params, tokens, index);
+    task->formatter = std::make_shared<pyggml_formatter>(params, text, index);
     request.formatters.push_back(task->formatter);
     request.tasks.push_back(std::move(task));
 }
 
 // A prompt in one of the shapes of /completion, or an OpenAI message's content.
-static llama_tokens tokenize(const pyggml_server & server, const json & prompt) {
+static server_tokens tokenize(const pyggml_server & server, const json & prompt) {
     if (prompt.is_object() && prompt.contains("content")) {
-        for (const auto & part : server.media ? prompt.at("content") : json::array()) {
-            if (json_value(part, "type", std::string()) != "text") {
-                throw std::invalid_argument("embeddings of images are not supported yet: send text");
-            }
-        }
-        return tokenize_oai_content_array(server.vocab, nullptr, server.chat_params, prompt.at("content"), true, true,
-                                          server.init_opt)
-            .get_tokens();
+        return pyggml_tokenize_content(server, prompt.at("content"));
     }
-    return tokenize_input_subprompt(server.vocab, nullptr, prompt, true, true, server.init_opt).get_tokens();
+    return pyggml_tokenize_prompt(server, prompt);
 }
 
-static std::vector<llama_tokens> tokenize_all(const pyggml_server & server, const json & prompt) {
-    std::vector<llama_tokens> all;
+static std::vector<server_tokens> tokenize_all(const pyggml_server & server, const json & prompt) {
+    std::vector<server_tokens> all;
     pyggml_check_token_numbers(server, prompt);
     if (prompt.is_array() && !json_is_array_and_contains_numbers(prompt)) {
         for (const auto & p : prompt) {
@@ -90,7 +88,7 @@ static void add_embeddings(pyggml_request & request, const json & body) {
         throw pyggml_request_refused("\"input\" or \"content\" must be provided", ERROR_TYPE_INVALID_REQUEST);
     }
     wants_base64(body);
-    const auto all = tokenize_all(server, prompt);
+    auto all = tokenize_all(server, prompt);
 
     task_params params;
     params.res_type       = request.res_type;
@@ -98,8 +96,8 @@ static void add_embeddings(pyggml_request & request, const json & body) {
     if (body.contains("embd_normalize")) {
         params.embd_normalize = body.at("embd_normalize").get<int>();
     }
-    for (const auto & tokens : all) {
-        add_task(request, tokens, params);
+    for (auto & tokens : all) {
+        add_task(request, std::move(tokens), params);
     }
 }
 
@@ -122,8 +120,8 @@ static void add_ranks(pyggml_request & request, const json & body) {
         refuse("\"documents\" must be a non-empty string array");
     }
     for (const auto & document : request.documents) {
-        const auto prompt = format_prompt_rerank(server.model, server.vocab, nullptr, query, document, server.init_opt);
-        add_task(request, prompt.get_tokens(), task_params());
+        auto prompt = format_prompt_rerank(server.model, server.vocab, nullptr, query, document, server.init_opt);
+        add_task(request, std::move(prompt), task_params());
     }
 }
 

@@ -44,6 +44,11 @@ bool pyggml_hears(const pyggml_server & server);
 std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server, const common_json & prompt,
                                                    const std::vector<raw_buffer> & files, bool is_chat);
 
+// One prompt in the shapes of /completion.
+server_tokens pyggml_tokenize_prompt(const pyggml_server & server, const common_json & prompt);
+// The parts of an OpenAI message, one behind the other, without a chat template.
+server_tokens pyggml_tokenize_content(const pyggml_server & server, const common_json & content);
+
 // How many tokens a chat's prompt has.
 size_t pyggml_count_prompt(const pyggml_server & server, const std::string & prompt,
                            const std::vector<raw_buffer> & files);

@@ -49,7 +49,7 @@ static server_tokens tokenize_with_files(const pyggml_server & server, const std
     return process_mtmd_prompt(server.media.get(), prompt, files, server.init_opt, is_count);
 }
 
-static server_tokens tokenize_one(const pyggml_server & server, const json & prompt) {
+server_tokens pyggml_tokenize_prompt(const pyggml_server & server, const json & prompt) {
     const bool has_data = prompt.is_object() && prompt.contains(TEXT_KEY) && prompt.contains(DATA_KEY);
     if (!has_data || !server.media) {
         return tokenize_input_subprompt(server.vocab, nullptr, prompt, true, true, server.init_opt);
@@ -62,6 +62,42 @@ static server_tokens tokenize_one(const pyggml_server & server, const json & pro
     return tokenize_with_files(server, prompt.at(TEXT_KEY), files);
 }
 
+static bool is_text_part(const json & part) {
+    return part.is_object() && json_value(part, "type", std::string()) == "text";
+}
+
+// The files of these parts, in their order, as llama.cpp reads them out of a chat.
+static std::vector<raw_buffer> files_of(const pyggml_server & server, const json & parts) {
+    json message = { { "role", "user" }, { "content", parts } };
+    json chat    = { { "messages", json::array({ message }) } };
+    pyggml_refuse_remote_media(chat);
+    server_chat_params params = {};
+    params.tmpls              = common_chat_templates_init(server.model, "chatml"); // the model's own may refuse
+    params.allow_image        = server.chat_params.allow_image;
+    params.allow_audio        = server.chat_params.allow_audio;
+    params.media_path         = server.chat_params.media_path;
+    std::vector<raw_buffer> files;
+    oaicompat_chat_params_parse(chat, params, files);
+    return files;
+}
+
+server_tokens pyggml_tokenize_content(const pyggml_server & server, const json & content) {
+    json        media = json::array();
+    std::string prompt;
+    for (const auto & part : content.is_array() ? content : json::array()) {
+        if (is_text_part(part)) {
+            prompt += json_value(part, "text", std::string());
+        } else {
+            prompt += get_media_marker();
+            media.push_back(part);
+        }
+    }
+    if (!server.media || media.empty()) {
+        return tokenize_oai_content_array(server.vocab, nullptr, server.chat_params, content, true, true, server.init_opt);
+    }
+    return tokenize_with_files(server, prompt, files_of(server, media));
+}
+
 std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server, const json & prompt,
                                                    const std::vector<raw_buffer> & files, bool is_chat) {
     std::vector<server_tokens> all;
@@ -69,10 +105,10 @@ std::vector<server_tokens> pyggml_tokenize_prompts(const pyggml_server & server,
         all.push_back(tokenize_with_files(server, prompt.get<std::string>(), files));
     } else if (prompt.is_array() && !json_is_array_and_contains_numbers(prompt)) {
         for (const auto & one : prompt) {
-            all.push_back(tokenize_one(server, one));
+            all.push_back(pyggml_tokenize_prompt(server, one));
         }
     } else {
-        all.push_back(tokenize_one(server, prompt));
+        all.push_back(pyggml_tokenize_prompt(server, prompt));
     }
     return all;
 }

@@ -25,6 +25,11 @@ class RequestKind(IntEnum):
         return self in (RequestKind.OAI_CHAT, RequestKind.OAI_RESPONSES, RequestKind.ANTHROPIC)
 
     @property
+    def may_name_media(self) -> bool:
+        """Whether images and sounds in its body may be addresses, from which this server fetches them."""
+        return self.is_chat or self in (RequestKind.EMBEDDING, RequestKind.OAI_EMBEDDING)
+
+    @property
     def generates(self) -> bool:
         """Whether the answer is text, which may be streamed."""
         return self not in (RequestKind.EMBEDDING, RequestKind.OAI_EMBEDDING, RequestKind.RERANK)

@@ -56,7 +56,7 @@ class CompletionRoute:
         watched = _WatchedSend(send)
         try:
             async with AsyncExitStack() as owned:
-                if self._kind.is_chat:
+                if self._kind.may_name_media:
                     body = await self._service.with_media(body)
                 translate, headers = partial(self._translate, body, sound, abandoned), Headers(scope=scope)
                 request, priority = await self._service.in_thread(translate, headers)

@@ -116,7 +116,7 @@ class Service:
         self._opened = asyncio.Event()
 
     async def with_media(self, body: bytes) -> bytes:
-        """The body of a chat with the images and sounds in it that it names by address, if the model takes any.
+        """The body of a request with the images and sounds in it that it names by address, if the model takes any.
 
         Raises RequestRefusedError.
         """

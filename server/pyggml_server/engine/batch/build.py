@@ -100,8 +100,8 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
         if n_left <= 0:
             break
         n_max = min(n_left, plan.prompt_limits.get(slot.id, n_left))
-        if slot.active_job.task.is_whole and n_max < slot.active_job.n_prompt:
-            continue  # its prompt goes into one batch or waits for the next
+        if slot.active_job.task.is_whole and n_max < _n_up_to_image(slot):
+            continue  # its prompt, or what is of it between two images, goes into one batch or waits for the next
         group = _group_of(slot)
         if slot.phase is SlotPhase.STARTED and not start_prompt(state, slot):
             continue
@@ -112,6 +112,13 @@ def _parts_of(state: EngineState, plan: Plan, members: list[Slot]) -> list[Part]
         parts.append(part)
         n_left -= len(part.tokens)
     return parts
+
+
+def _n_up_to_image(slot: Slot) -> int:
+    """How many of its next prompt tokens are text."""
+    job, n_done = slot.active_job, slot.n_prompt_done
+    image = next_image(job.images, n_done)
+    return (job.n_prompt if image is None else job.images[image].start) - n_done
 
 
 def _n_together(state: EngineState, slot: Slot, n_max: int) -> int:
