@@ -1,5 +1,6 @@
 // Guessing ahead and verifying, step by step. Engine thread.
 #include "server_draft.hpp"
+#include "server_media.hpp"
 #include "server_types.hpp"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ bool pyggml_drafter::goes_back(common_context_seq_rm_type type, llama_context * 
 
 void pyggml_drafter::enter(pyggml_task & task) {
     if (task.stats.n_gen == 0) {
-        task.draft.held = task.tokens;
+        task.draft.held        = task.media ? task.media->tokens.get_text_tokens() : task.tokens;
+        task.draft.n_media_pos = task.media ? task.media->n_pos() : 0;
         common_speculative_begin(spec.get(), task.id_slot, task.draft.held);
         if (!common_speculative_get_synth_probs(spec.get()).empty()) {
             const uint32_t seed = task.params.sampling.seed;
@@ -88,7 +90,7 @@ void pyggml_drafter::draft(pyggml_task * const * tasks, const int32_t * n_max, i
         auto & wish    = common_speculative_get_draft_params(spec.get(), task.id_slot);
         wish.drafting  = true;
         wish.n_max     = n_max[i];
-        wish.pos0      = llama_pos(task.draft.held.size());
+        wish.pos0      = task.draft.n_pos();
         wish.id_last   = task.last;
         wish.prompt    = &task.draft.held;
         wish.result    = &task.draft.tokens;
@@ -122,6 +124,25 @@ void pyggml_drafter::follow(const pyggml_batch_view & batch) {
     }
     if (!common_speculative_process(spec.get(), decoded)) {
         throw std::runtime_error("failed to process speculative batch");
+    }
+}
+
+bool pyggml_drafter::follow_media(const mtmd_helper_embd_batch & batch) {
+    common_batch  media(ctx_tgt);
+    const size_t  n_embd = size_t(batch.n_embd);
+    for (int32_t i = 0; i < batch.n_tokens; ++i) {
+        llama_pos pos[GGML_MROPE_SECTIONS] = {};
+        for (int32_t section = 0; section < batch.n_pos; ++section) {
+            pos[section] = batch.pos[section * batch.n_tokens + i];
+        }
+        media.add_embd({ batch.embd + size_t(i) * n_embd, 1, n_embd }, pos, batch.seq_id, false);
+    }
+    return common_speculative_process(spec.get(), media);
+}
+
+void pyggml_drafter::cut(llama_seq_id seq_id, llama_pos from) {
+    if (own_context() != nullptr) {
+        llama_memory_seq_rm(llama_get_memory(own_context()), seq_id, from, -1);
     }
 }
 
@@ -203,7 +224,7 @@ llama_tokens pyggml_drafter::settle(pyggml_task & task, pyggml_verified && verif
     draft.tokens.clear();
     draft.held.push_back(task.last);
     draft.held.insert(draft.held.end(), accepted.begin(), accepted.end() - 1);
-    memory.seq_rm(task.id_slot, llama_pos(draft.held.size()), -1);
+    memory.seq_rm(task.id_slot, draft.n_pos(), -1);
     return accepted;
 }
 

@@ -6,6 +6,7 @@
 
 #include "common.h"
 #include "sampling.h"
+#include "mtmd-helper.h"
 #include "speculative.h"
 
 #include <memory>
@@ -14,12 +15,15 @@
 
 // What a task needs to be guessed for.
 struct pyggml_task_draft {
-    llama_tokens             held;              // what its sequence holds, from the first sampled token on
+    llama_tokens             held;              // the text that its sequence holds, from the first sampled token on
+    llama_pos                n_media_pos = 0;   // positions that the prompt's images and sounds take besides
     llama_tokens             tokens;            // guesses that the next decode verifies
     bool                     is_replay = false; // `tokens` were accepted once, by a context that had to go back
     common_prompt_checkpoint before;            // the sequence as it was before the guesses
     std::vector<uint64_t>    n_accepted_per_pos;
     std::mt19937             synth_rng;         // --spec-draft-synth-*: acceptance by chance, for benchmarks
+
+    llama_pos n_pos() const { return llama_pos(held.size()) + n_media_pos; }
 };
 
 // What the target says where a task guessed.
@@ -49,6 +53,10 @@ class pyggml_drafter {
 
     // The target decoded this batch: the draft model follows. Throws std::runtime_error where it cannot.
     void follow(const pyggml_batch_view & batch);
+    // So with embeddings of an image or a sound. False where it cannot.
+    bool follow_media(const mtmd_helper_embd_batch & batch);
+    // A sequence was cut from this position on, in the target: the draft model follows.
+    void cut(llama_seq_id seq_id, llama_pos from);
 
     // A row of the task is about to be sampled: its first one begins it, later ones add the token that was decoded.
     void enter(pyggml_task & task);

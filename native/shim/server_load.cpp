@@ -187,9 +187,7 @@ extern "C" int pyggml_server_load(pyggml_args * args, size_t n_bytes_staging, in
         load_weights(*server);
         pyggml_media_load(*server);
         settle_abilities(*server);
-        if (!server->media) {
-            server->drafter = pyggml_drafter::load(*server);
-        }
+        server->drafter = pyggml_drafter::load(*server);
         server->row_pool = make_row_pool(server->params, n_sampling_threads);
         load_templates(*server);
         SRV_INF("initializing, n_slots = %d, n_ctx_slot = %d, kv_unified = '%s'\n", server->params.n_parallel,

@@ -45,7 +45,7 @@ void pyggml_media_reserve(common_params & params) {
     }
 }
 
-// As in llama-server, but for guessing ahead: the draft's cells would lack the images.
+// As in llama-server.
 static void settle_for_images(common_params & params) {
     const auto warn = [](const char * what) { SRV_WRN("%s is not supported with --mmproj, it is off\n", what); };
     if (params.ctx_shift) {
@@ -55,10 +55,6 @@ static void settle_for_images(common_params & params) {
     if (params.n_cache_reuse > 0) {
         params.n_cache_reuse = 0;
         warn("--cache-reuse");
-    }
-    const auto & types = params.speculative.types;
-    if (std::any_of(types.begin(), types.end(), [](auto type) { return type != COMMON_SPECULATIVE_TYPE_NONE; })) {
-        warn("speculative decoding");
     }
 }
 
@@ -119,6 +115,14 @@ pyggml_media_prompt::pyggml_media_prompt(const pyggml_server & server, server_to
     if (!runs.empty() && size_t(runs.back().start + runs.back().n_tokens) == tokens.size()) {
         throw std::invalid_argument("the prompt ends with an image or a sound: put some text behind it");
     }
+}
+
+llama_pos pyggml_media_prompt::n_pos() const {
+    llama_pos n = 0;
+    for (const run & one : runs) {
+        n += one.n_pos;
+    }
+    return n;
 }
 
 std::shared_ptr<mtmd_batch> pyggml_media_prompt::take(size_t i) {
@@ -199,6 +203,18 @@ extern "C" int pyggml_media_encode(pyggml_media * media, int32_t i, pyggml_error
     });
 }
 
+// The draft model, and whether it could take what the target took.
+struct follower {
+    pyggml_drafter * drafter;
+    bool             has_failed;
+};
+
+static int32_t let_draft_follow(const mtmd_helper_embd_batch * batch, void * user_data) {
+    follower & f = *static_cast<follower *>(user_data);
+    f.has_failed = !f.drafter->follow_media(*batch);
+    return f.has_failed;
+}
+
 extern "C" int pyggml_media_decode(pyggml_server * server, const pyggml_row * row, int32_t i, int32_t pos,
                                    int32_t * decode_status, pyggml_error * err) {
     return pyggml_guard(err, [&] {
@@ -212,11 +228,18 @@ extern "C" int pyggml_media_decode(pyggml_server * server, const pyggml_row * ro
         llama_set_embeddings(server->ctx, false);
         pyggml_use_adapters(server->ctx, *row);
         llama_pos end  = 0;
+        follower  f    = { server->drafter.get(), false };
         *decode_status = mtmd_helper_decode_image_chunk(server->media.get(), server->ctx, prompt.chunk(size_t(i)), embd, pos,
-                                                        task.id_slot, int32_t(llama_n_batch(server->ctx)), &end, nullptr,
-                                                        nullptr);
+                                                        task.id_slot, int32_t(llama_n_batch(server->ctx)), &end,
+                                                        f.drafter ? let_draft_follow : nullptr, &f);
+        if (f.has_failed) {
+            throw std::runtime_error("failed to process speculative batch");
+        }
         if (*decode_status != 0) { // some batches of it may have found room
             llama_memory_seq_rm(llama_get_memory(server->ctx), task.id_slot, pos, -1);
+            if (f.drafter) {
+                f.drafter->cut(task.id_slot, pos);
+            }
             const std::lock_guard<std::mutex> lock(prompt.mutex);
             prompt.encoded[size_t(i)] = batch;
         } else if (row->n_prompt_tokens > 0) {

@@ -27,6 +27,7 @@ struct pyggml_media_prompt {
     pyggml_media_prompt(const pyggml_server & server, server_tokens && tokens);
 
     const mtmd_input_chunk * chunk(size_t i) const { return tokens.find_chunk(size_t(runs[i].start)).get(); }
+    llama_pos                n_pos() const; // that all of them take
     std::shared_ptr<mtmd_batch> take(size_t i);
 };
 
