@@ -4,7 +4,9 @@ not, and what is wrong with an image."""
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from build_support.layout import of_this_clone
 from tests.e2e.comparing import ask, assert_same_answer
 from tests.e2e.conftest import running
 from tests.e2e.program import ServerProcess, our_program, stock_program
+from tests.picture_files import PICTURE_FILES
 from tests.vision_models import WRITERS, VisionModel, png, png_of
 
 MARKER = "<__media__>"
@@ -194,12 +197,33 @@ def test_a_file_is_read_from_the_folder_for_it_only(
 
 @pytest.mark.parametrize(
     "url",
-    ["malformed", "data:text/html;base64,aGVsbG8=", "data:image/png;base64,aGVsbG8=", "data:image/png,x", "ftp://x"],
+    [
+        "malformed",
+        "data:text/html;base64,aGVsbG8=",
+        "data:application/octet-stream;base64,aGVsbG8=",
+        "data:video/mp4;base64,aGVsbG8=",
+        "data:image/png;base64,aGVsbG8=",
+        "data:image/png,x",
+        "data:,",
+        "ftp://x",
+    ],
 )
 def test_what_is_no_image_is_refused_as_there(seeing: ServerProcess, stock_seeing: ServerProcess, url: str) -> None:
     ours, stock = (ask(server, "POST", "/v1/chat/completions", chat(url)) for server in (seeing, stock_seeing))
     assert ours[0] == 400
     assert stock[0] in (400, 500)
+
+
+@pytest.mark.parametrize("name", PICTURE_FILES)
+def test_a_format_is_read_or_refused_as_there(seeing: ServerProcess, stock_seeing: ServerProcess, name: str) -> None:
+    """What an EXIF direction says is ignored by both, and of an animation both take the first picture."""
+    body = chat(PICTURE_FILES[name], max_tokens=4, cache_prompt=False)
+    if name in ("webp", "tiff"):
+        ours, stock = (ask(server, "POST", "/v1/chat/completions", body) for server in (seeing, stock_seeing))
+        assert (ours[0], stock[0] == 200) == (400, False)
+        assert "send an image as JPEG, PNG, BMP or GIF" in ours[2]["error"]["message"]
+    else:
+        assert assert_same_answer(seeing, stock_seeing, "POST", "/v1/chat/completions", body)[0] == 200
 
 
 # -- what llama-server has no answer to --------------------------------------------------------------------------------
@@ -222,6 +246,46 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_read(seeing: Server
     bomb = png_of(15000, 15000, b"")
     assert "15000 x 15000 pixels: send one of at most 67 million" in error_of(seeing, chat(bomb))
     assert "15000 x 15000 pixels" in error_of(seeing, completion(bomb), "/completion")
+
+
+def jpeg_of(width: int, height: int) -> bytes:
+    """The photo, with another size in its header."""
+    at = PHOTO.index(b"\xff\xc0") + 5
+    return PHOTO[:at] + struct.pack(">HH", height, width) + PHOTO[at + 4 :]
+
+
+HUGE = {
+    "jpeg": jpeg_of(65500, 65500),
+    "gif": b"GIF89a" + struct.pack("<HHBBB", 65535, 65535, 0x80, 0, 0) + bytes(6) + PICTURE_FILES["animated"][19:],
+    "bmp": b"BM" + struct.pack("<IIIIiiHHII", 54, 0, 54, 40, 60000, 60000, 1, 24, 0, 0) + bytes(16),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_size_in_a_header_is_refused_before_the_file_is_read(seeing: ServerProcess, name: str) -> None:
+    assert "pixels: send one of at most 67 million" in error_of(seeing, chat(HUGE[name]))
+
+
+def test_bad_files_leave_the_stream_of_a_neighbour_alone(seeing: ServerProcess) -> None:
+    body = completion(SMALL, n_predict=100, stream=True, cache_prompt=False)
+    alone = ask(seeing, "POST", "/completion", body)
+    bad = [
+        *HUGE.values(),
+        PHOTO[:200],
+        PICTURE_FILES["webp"],
+        png_of(16, 16, bytes(300 << 20)),
+        png_of(15000, 15000, b""),
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        neighbour = pool.submit(ask, seeing, "POST", "/completion", body)
+        for file in bad:
+            error_of(seeing, chat(file))
+        assert told(neighbour.result()) == told(alone)
+
+
+def told(answer: Any) -> str:
+    """What the events of a streamed completion say."""
+    return "".join(event["content"] for event in answer[2]["events"])
 
 
 def test_a_small_image_that_unpacks_to_a_large_one_is_refused(seeing: ServerProcess) -> None:

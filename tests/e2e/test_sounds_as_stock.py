@@ -215,6 +215,14 @@ def test_a_sound_that_is_shorter_than_it_says_is_refused(hearing: ServerProcess)
     assert "says that it has 3600 seconds, and has 0: save it anew" in error_of(hearing, silent_flac(3600 * 16000))
 
 
+@pytest.mark.parametrize("sound", [SPEECH[: len(SPEECH) // 2], SHORT[:10001]], ids=["mp3", "wav"])
+def test_a_sound_that_ends_in_the_middle_is_answered_as_there(
+    hearing: ServerProcess, stock_hearing: ServerProcess, sound: bytes
+) -> None:
+    body = chat(sound, max_tokens=4, cache_prompt=False)
+    assert assert_same_answer(hearing, stock_hearing, "POST", "/v1/chat/completions", body)[0] == 200
+
+
 @pytest.mark.parametrize("n_bytes", [3600 * 32000, 0xFFFFFF00])
 def test_of_what_a_wav_file_claims_only_what_is_there_counts(
     hearing: ServerProcess, stock_hearing: ServerProcess, n_bytes: int
