@@ -13,7 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.vision_models import N_EMBD, WRITERS, ModelFile, VisionModel, add_text_model, png
+from tests.vision_models import (
+    N_EMBD,
+    WRITERS,
+    Eyes,
+    ModelFile,
+    VisionModel,
+    add_text_model,
+    gemma_eyes,
+    png,
+    write_gemma_like,
+)
 
 N_EARS = 32  # the encoder's width
 N_EARS_FF = 64
@@ -36,6 +46,13 @@ def write_ultravox_like(folder: Path) -> VisionModel:
     return VisionModel(text.finish(), write_ears(folder / "ultravox-mmproj.gguf"))
 
 
+def write_seeing_and_hearing(folder: Path) -> VisionModel:
+    """Gemma's text model, and a file with both encoders."""
+    file = gemma_eyes(folder / "both-mmproj.gguf", Eyes(), "clip.vision.projector_type")
+    add_ears(file, "clip.audio.projector_type")
+    return VisionModel(write_gemma_like(folder).model, file.finish())
+
+
 MEDIA_WRITERS: dict[str, Callable[[Path], VisionModel]] = {**WRITERS, "ultravox": write_ultravox_like}
 
 
@@ -52,11 +69,12 @@ def write_ears(path: Path) -> Path:
 
 
 def add_ears(file: ModelFile, projector_key: str = "clip.projector_type") -> None:
-    """An encoder with one layer."""
+    """An encoder with one layer, in a file of its own or, with a key of its own, in one that has another encoder."""
     writer = file.writer
     writer.add_bool("clip.has_audio_encoder", True)
     writer.add_string(projector_key, "ultravox")
-    writer.add_bool("clip.use_gelu", True)
+    if projector_key == "clip.projector_type":
+        writer.add_bool("clip.use_gelu", True)
     for name, value in (
         ("embedding_length", N_EARS),
         ("feed_forward_length", N_EARS_FF),

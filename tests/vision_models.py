@@ -74,14 +74,19 @@ class Eyes:
 
 def write_gemma_eyes(path: Path, sizes: Eyes) -> Path:
     """The encoder alone, for any model of its width."""
-    eyes = _eyes(path, "gemma3", sizes)
+    return gemma_eyes(path, sizes).finish()
+
+
+def gemma_eyes(path: Path, sizes: Eyes, projector_key: str = "clip.projector_type") -> ModelFile:
+    """The same, to which more can be added."""
+    eyes = _eyes(path, "gemma3", sizes, projector_key)
     eyes.writer.add_uint32("clip.vision.projector.scale_factor", sizes.merge)
     eyes.random("v.patch_embd.weight", sizes.width, 3, sizes.patch, sizes.patch)
     eyes.random("v.patch_embd.bias", sizes.width)
     eyes.random("v.position_embd.weight", (sizes.image_size // sizes.patch) ** 2, sizes.width)
     eyes.ones("mm.soft_emb_norm.weight", sizes.width)
     eyes.random("mm.input_projection.weight", sizes.width, sizes.n_embd)
-    return eyes.finish()
+    return eyes
 
 
 def write_qwen_like(folder: Path) -> VisionModel:
@@ -199,11 +204,11 @@ def add_text_model(file: ModelFile) -> None:
         file.random(f"blk.{i}.ffn_down.weight", N_EMBD, N_FF)
 
 
-def _eyes(path: Path, projector: str, sizes: Eyes) -> ModelFile:
+def _eyes(path: Path, projector: str, sizes: Eyes, projector_key: str = "clip.projector_type") -> ModelFile:
     """An encoder without what its kind has of its own."""
     file = ModelFile(path, "clip", seed=3)
     file.writer.add_bool("clip.has_vision_encoder", True)
-    file.writer.add_string("clip.projector_type", projector)
+    file.writer.add_string(projector_key, projector)
     file.writer.add_bool("clip.use_gelu", True)
     for name, value in (
         ("embedding_length", sizes.width),
