@@ -67,9 +67,12 @@ def vectors_of(answer: Any) -> Any:
     return [np.array(one["embedding"]) for one in body]
 
 
-def assert_same_vectors(pair: Pair, content: object) -> Any:
-    """Both servers embed it alike. The vectors."""
-    ours, stock = map(vectors_of, ask_both(*pair, "POST", "/embeddings", {"content": content}))
+def assert_same_vectors(pair: Pair, prompts: list[Any]) -> Any:
+    """Both servers embed them alike. The vectors. One prompt at a time: which of several share a batch, and where their
+    cells lie, changes the last bits."""
+    answers = [ask_both(*pair, "POST", "/embeddings", {"content": [prompt]}) for prompt in prompts]
+    ours = [vectors_of(our_answer)[0] for our_answer, _ in answers]
+    stock = [vectors_of(theirs)[0] for _, theirs in answers]
     for our_vector, theirs in zip(ours, stock, strict=True):
         assert np.isfinite(our_vector).all()
         np.testing.assert_allclose(our_vector, theirs, rtol=0, atol=TOLERANCE)
