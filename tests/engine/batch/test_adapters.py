@@ -40,7 +40,8 @@ def test_a_prompt_is_cut_where_an_activated_adapter_begins(position: int, n: int
 
 
 def test_a_start_that_an_adapter_spoils_says_where_to_look(narrow_path: Path, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.gguf"
-    argv = ["-m", str(narrow_path), "-c", "256", "-np", "1", "-t", "1", "--lora", str(missing)]
-    with pytest.raises(RuntimeError, match=f"failed to open '{missing}'"), EngineHarness(argv):
+    no_adapter = tmp_path / "model.gguf"
+    no_adapter.symlink_to(narrow_path)
+    argv = ["-m", str(narrow_path), "-c", "256", "-np", "1", "-t", "1", "--lora", str(no_adapter)]
+    with pytest.raises(RuntimeError, match=r"failed to apply lora adapter: expect general\.type"), EngineHarness(argv):
         pass
