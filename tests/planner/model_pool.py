@@ -326,7 +326,8 @@ class ModelPool:
         require(slot.phase is SlotPhase.PREEMPTED, "no slot both parked and restored", f"return of {slot}")
         line = [s for s in self.slots if s.is_in_line]
         head = min(line, key=lambda s: (self.class_of(s.slot_id), s.park_order))
-        require(head is slot, "head of the line", f"slot {slot.slot_id} passes slot {head.slot_id}")
+        is_its_turn = any(head is member for member in self._unit(slot))  # a unit comes back as one
+        require(is_its_turn, "head of the line", f"slot {slot.slot_id} passes slot {head.slot_id}")
         self.longest_wait_s = max(self.longest_wait_s, self.now_s - slot.parked_at_s)
         slot.has_run_since_restore = False
         slot.parked_for_request = None
