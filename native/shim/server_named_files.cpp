@@ -39,11 +39,21 @@ static const std::set<std::string> OF_JSON = { "--json-schema-file", "--webui-co
 
 static const std::string NO_SUCH_FILE = "there is no such file";
 
+// A pipe, as a shell's <(command) makes it: to look into it would wait for it, and take what is for its reader.
+static bool is_read_once(const std::string & path) {
+    std::error_code ignored;
+    const auto      status = std::filesystem::status(path, ignored);
+    return std::filesystem::exists(status) && !is_regular_file(status) && !is_directory(status);
+}
+
 // Empty if the file can be read.
 static std::string why_unreadable(const std::string & path) {
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) {
         return "it is a folder: name a file";
+    }
+    if (is_read_once(path)) {
+        return "";
     }
     errno = 0;
     if (std::ifstream(path)) {
@@ -124,8 +134,9 @@ pyggml_named_files pyggml_check_named_files(int argc, char ** argv) {
         if (!why.empty()) {
             refuse(named.flag, named.value, why);
         }
-        const std::string text = OF_JSON.count(named.last) ? text_of(named.value) : "";
-        if (OF_JSON.count(named.last) && !(text.empty() && named.last == "--webui-config-file")) {
+        const bool        is_json = OF_JSON.count(named.last) > 0 && !is_read_once(named.value);
+        const std::string text    = is_json ? text_of(named.value) : "";
+        if (is_json && !(text.empty() && named.last == "--webui-config-file")) {
             check_json(named.flag, named.value, text);
         }
         if (named.last == "--api-key-file") {
@@ -140,7 +151,7 @@ static void check_gguf(const std::string & flag, const std::string & path, const
     if (!why.empty()) {
         refuse(flag, path, why);
     }
-    if (!is_gguf(path)) {
+    if (!is_read_once(path) && !is_gguf(path)) {
         refuse(flag, path, "no GGUF file: " + remedy);
     }
 }

@@ -3,6 +3,8 @@ and the remedy, or is warned of where the server can do without."""
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,18 @@ def test_nothing_is_said_of_the_others(here: Path, flag: str, value: str, capfd:
 
 def test_a_file_without_a_key_does_no_harm_beside_one_that_is_given(here: Path) -> None:
     line = CommandLine.parse(["--api-key", "sesame", "--api-key-file", str(here / "empty")])
+    assert line.settings.api_keys == ("sesame",)
+
+
+def test_a_pipe_is_left_to_who_reads_it(here: Path) -> None:
+    """As a shell's <(command) is one: what is taken from it is gone, and without a writer an open waits."""
+    keys, adapter = here / "keys.pipe", here / "adapter.pipe"
+    os.mkfifo(keys)
+    os.mkfifo(adapter)
+    writer = threading.Thread(target=keys.write_text, args=("sesame\n",), daemon=True)
+    writer.start()
+    line = CommandLine.parse(["--api-key-file", str(keys), "--lora", str(adapter)])
+    writer.join()
     assert line.settings.api_keys == ("sesame",)
 
 
